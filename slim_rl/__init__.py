@@ -1,0 +1,1 @@
+"""Does a language model learn to ask questions when only asking pays?"""
