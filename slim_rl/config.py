@@ -1,8 +1,13 @@
 """`params.yaml` as typed, frozen models: the one place where a parameter has its name and bounds."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from rapidfuzz import process
+
+from slim_rl.errors import UserError
 
 
 class Section(BaseModel):
@@ -44,3 +49,141 @@ class MatchingConfig(Section):
         if not 1 <= low <= high:
             raise ValueError(f"scale_range must be two numbers with 1 <= low <= high, not {low}, {high}")
         return self
+
+
+class GamesConfig(Section):
+    """How many boards there are, and how long a game on one may take."""
+
+    train_count: int = Field(4096, ge=1)
+    eval_count: int = Field(1024, ge=1)
+    max_turns: int = Field(20, ge=2)
+    """Turns of both players together; then the game ends without a reward."""
+
+
+class PartnerConfig(Section):
+    """Who sits opposite the agent."""
+
+    kind: Literal["scripted"] = "scripted"
+    always_accept: bool = True
+    """Accept every full proposal, so that the reward measures the agent's proposal alone."""
+
+
+class ModelConfig(Section):
+    """The model that is trained."""
+
+    base: str = "tiny"
+    """`tiny`, made on the spot by imitation; or a Hugging Face checkpoint, by path or hub name."""
+    thinking: bool = False
+    """Whether the policy may think before it speaks; its thoughts are trained, and seen by nobody."""
+    context_tokens: int = Field(512, ge=64)
+    """Of the tiny model; a checkpoint brings its own."""
+    turn_tokens: int = Field(32, ge=1)
+    """A turn is cut after so many."""
+
+
+class WarmstartConfig(Section):
+    """Imitation, for the tiny model."""
+
+    demonstrations: int = Field(12_800, ge=1)
+    batch: int = Field(32, ge=1)
+    """Demonstrations an optimiser step."""
+    learning_rate: float = Field(2e-3, gt=0)
+    warmup_steps: int = Field(40, ge=0)
+    weight_decay: float = Field(0.01, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    stop_after: tuple[float, ...] = (0.5, 0.3, 0.1, 0.06, 0.04)
+    """Probability that a demonstrator asks 0, 1, 2, … questions before it proposes."""
+    max_questions: int = Field(9, ge=1)
+    """Proposing and how to ask are taught up to so many questions."""
+    checkpoint_every: int = Field(40, ge=1)
+    """Steps between checkpoints to go on from after an interruption."""
+
+    @model_validator(mode="after")
+    def _probabilities(self) -> "WarmstartConfig":
+        if min(self.stop_after) < 0 or abs(sum(self.stop_after) - 1) > 1e-6:
+            raise ValueError("stop_after must be probabilities that sum to 1")
+        return self
+
+
+class TrainConfig(Section):
+    """GRPO."""
+
+    backend: Literal["local"] = "local"
+    steps: int = Field(150, ge=1)
+    games_per_step: int = Field(16, ge=1)
+    samples_per_game: int = Field(8, ge=2)
+    temperature: float = Field(1.0, gt=0)
+    filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")
+    """Groups that any of these drops are replaced by groups of further games."""
+    max_oversampling: float = Field(3.0, ge=1)
+    """Stop looking for full batches after so many times the games a step needs."""
+    learning_rate: float = Field(2e-4, gt=0)
+    warmup_steps: int = Field(5, ge=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    minibatches: int = Field(1, ge=1)
+    """Optimiser steps for each batch of episodes."""
+    divide_by_std: bool = True
+    """GRPO's advantage; without it Dr. GRPO's."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_high: float = Field(0.2, gt=0)
+    kl_coefficient: float = Field(0.0, ge=0)
+    """Weight of the KL divergence to the base model; 0 keeps no reference model in memory."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    average_over: Literal["tokens", "sequences"] = "tokens"
+    microbatch_tokens: int = Field(8192, ge=1)
+    """Padded tokens in one forward and backward pass; bounds memory, does not change the numbers."""
+    checkpoint_every: int = Field(1, ge=1)
+
+
+class EvaluateConfig(Section):
+    temperature: float = Field(1.0, ge=0)
+    references: tuple[str, ...] = ("random", "own-view", "bayes")
+    """Scripted players on the same boards; see `slim_rl.games.matching.scripted`."""
+    human_references: tuple[str, ...] = ("random", "own-view", "bayes")
+    """Scripted players on the boards that people played."""
+
+
+class Config(Section):
+    """All of `params.yaml`."""
+
+    seed: int = Field(0, ge=0)
+    threads: int = Field(2, ge=1)
+    """Of torch; another number changes the last digits of sums, and with them the sampled episodes."""
+    concurrency: int = Field(256, ge=1)
+    """Episodes played at once."""
+    board: MatchingConfig = MatchingConfig()
+    games: GamesConfig = GamesConfig()
+    partner: PartnerConfig = PartnerConfig()
+    model: ModelConfig = ModelConfig()
+    warmstart: WarmstartConfig = WarmstartConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+
+def load_config(path: Path = Path("params.yaml")) -> Config:
+    """Read and check the parameters.
+
+    Raises:
+        UserError: the file is missing or not YAML, or a parameter is unknown, of the wrong type or out of
+            bounds; the sentence names it.
+    """
+    try:
+        return Config.model_validate(yaml.safe_load(path.read_text()) or {})
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: " + "; ".join(map(_sentence, error.errors())) + ".") from None
+
+
+def _sentence(error: Any) -> str:
+    name = ".".join(map(str, error["loc"])) or "the file"
+    if error["type"] != "extra_forbidden":
+        return f"{name} is {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+    section: Any = Config
+    for part in error["loc"][:-1]:
+        section = section.model_fields[part].annotation
+    near = process.extractOne(str(error["loc"][-1]), section.model_fields, score_cutoff=60)
+    return f"there is no parameter {name}" + (f"; is it {near[0]} that was meant?" if near else "")

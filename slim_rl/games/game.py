@@ -3,7 +3,7 @@
 A game knows rules and text. It does not know models, tokens, or who sits where.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Game(Protocol):
@@ -38,3 +38,18 @@ class Game(Protocol):
 
     def facts(self) -> dict[str, float]:
         """What a report wants to know about this episode, by name (questions asked, errors, …)."""
+
+
+class Demonstration(NamedTuple):
+    """How one seat could play a game well, as a path of turns with a way out at every turn.
+
+    A demonstrator who stops after i turns says `turns[0], …, turns[i - 1], closings[i]`.
+    """
+
+    observations: list[str]
+    """What the seat reads before turn i; one more than `turns`."""
+    turns: list[str]
+    closings: list[str]
+    """What would end the game well instead of turn i; one more than `turns`."""
+    asides: list[tuple[str, str]]
+    """What could be heard after the last turn instead, and a good reply to it."""

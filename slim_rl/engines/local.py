@@ -1,0 +1,224 @@
+"""An engine in this process: a Hugging Face causal LM in torch.
+
+Requests that wait at the same time are sampled as one batch. Three things make it fast: a session
+keeps its keys and values, so a dialogue's next turn computes only the new tokens; prompts that are
+the same (a GRPO group) are computed once; rows that have stopped leave the batch.
+
+Every request draws from a random stream of its own, so who shares the batch does not matter.
+"""
+
+import asyncio
+from typing import NamedTuple, Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from slim_rl.engines.engine import Generation, Sampling
+
+
+class LocalEngine:
+    """Samples from `model` (any decoder with full attention and rotary positions).
+
+    Args:
+        model: weights are read at every call, so a trainer may update them between calls; it must
+            then call `reset`, because kept keys and values belong to the old weights.
+        max_batch_sequences: more waiting requests than this are served in several batches.
+    """
+
+    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
+        self.model = model.eval()
+        self.max_context_tokens = model.config.max_position_embeddings
+        self._max_batch = max_batch_sequences
+        self._kept: dict[str, _Prefix] = {}
+        self._waiting: list[tuple[_Request, asyncio.Future[Generation]]] = []
+        self._server: asyncio.Task | None = None
+
+    async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append((_Request(tuple(input_ids), sampling), answer))
+        if self._server is None or self._server.done():
+            self._server = asyncio.create_task(self._serve())
+        return await answer
+
+    def release(self, session: str) -> None:
+        self._kept.pop(session, None)
+
+    def reset(self) -> None:
+        """Forget every session; to be called when the weights have changed."""
+        self._kept.clear()
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # whoever is about to ask joins this batch
+            batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+            answers = [answer for _, answer in batch]
+            try:
+                # In a thread, so that a partner behind an API can be talked to meanwhile.
+                generations = await asyncio.to_thread(self._sample, [request for request, _ in batch])
+            except BaseException as error:
+                for answer in answers:
+                    if not answer.done():
+                        answer.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                for answer, generation in zip(answers, generations, strict=True):
+                    if not answer.done():
+                        answer.set_result(generation)
+
+    @torch.inference_mode()
+    def _sample(self, requests: list["_Request"]) -> list[Generation]:
+        prefixes = self._prefixes(requests)
+        room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
+        cache = _Cache.of([prefix.kv for prefix in prefixes], room)
+        new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
+        starts = torch.tensor([len(p.ids) for p in prefixes])
+        logits = self._forward(new_ids, starts, cache)
+
+        lengths = starts + torch.tensor([len(ids) for ids in new_ids])
+        rows = list(range(len(requests)))  # which request each row of the cache belongs to
+        tokens: list[list[int]] = [[] for _ in requests]
+        logprobs: list[list[float]] = [[] for _ in requests]
+        uniforms = [_uniforms(r.sampling) for r in requests]
+        temperatures = torch.tensor([r.sampling.temperature for r in requests])
+        while True:
+            step = [uniforms[row][len(tokens[row])] for row in rows]
+            drawn, drawn_logprobs = _draw(logits, temperatures[rows], torch.tensor(step))
+            for row, token, logprob in zip(rows, drawn.tolist(), drawn_logprobs.tolist(), strict=True):
+                tokens[row].append(token)
+                logprobs[row].append(logprob)
+            going = [i for i, row in enumerate(rows) if not _finished(tokens[row], requests[row].sampling)]
+            for i in set(range(len(rows))) - set(going):
+                self._keep(requests[rows[i]], tokens[rows[i]], cache, i)
+            if not going:
+                break
+            if len(going) < len(rows):
+                cache.select(going)
+                rows = [rows[i] for i in going]
+                lengths, drawn = lengths[going], drawn[going]
+            logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
+            lengths = lengths + 1
+        return [
+            Generation(ids, lps, "stop" if ids[-1] in r.sampling.stop_token_ids else "length")
+            for r, ids, lps in zip(requests, tokens, logprobs, strict=True)
+        ]
+
+    def _prefixes(self, requests: list["_Request"]) -> list["_Prefix"]:
+        """What is already computed of each request: its session so far, or its prompt, made once."""
+        found: list[_Prefix | None] = []
+        for request in requests:
+            kept = self._kept.get(request.sampling.session or "")
+            usable = kept is not None and request.input_ids[: len(kept.ids)] == kept.ids
+            found.append(kept if usable and len(kept.ids) < len(request.input_ids) else None)
+        prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, found, strict=True) if p is None})
+        made = self._prefill(prompts)
+        return [p or made[r.input_ids[:-1]] for r, p in zip(requests, found, strict=True)]
+
+    def _prefill(self, prompts: list[tuple[int, ...]]) -> dict[tuple[int, ...], "_Prefix"]:
+        config = self.model.config
+        empty = torch.empty(
+            config.num_hidden_layers, 2, config.num_key_value_heads, 0, config.head_dim,
+            dtype=self.model.dtype, device=self.model.device,
+        )  # fmt: skip
+        made = {(): _Prefix((), empty)}
+        prompts = [prompt for prompt in prompts if prompt]
+        if prompts:
+            cache = _Cache.of([empty] * len(prompts), max(map(len, prompts)))
+            self._forward(prompts, torch.zeros(len(prompts), dtype=torch.long), cache)
+            made |= {ids: _Prefix(ids, cache.row(i, len(ids))) for i, ids in enumerate(prompts)}
+        return made
+
+    def _keep(self, request: "_Request", tokens: list[int], cache: "_Cache", row: int) -> None:
+        if request.sampling.session is not None:
+            ids = request.input_ids + tuple(tokens[:-1])  # the last one was sampled, never fed
+            self._kept[request.sampling.session] = _Prefix(ids, cache.row(row, len(ids)))
+
+    def _forward(self, ids: Sequence[Sequence[int]], starts: torch.Tensor, cache: "_Cache") -> torch.Tensor:
+        """Feed `ids[i]` at positions `starts[i]`, …; return the logits (batch, vocabulary) after each row."""
+        device = self.model.device
+        width = max(map(len, ids))
+        padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids], device=device)
+        positions = (starts[:, None] + torch.arange(width)).to(device)
+        lasts = torch.tensor([len(row) - 1 for row in ids], device=device)
+        hidden = self.model.get_decoder()(
+            input_ids=padded,
+            position_ids=positions,
+            attention_mask=cache.place(positions),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return self.model.lm_head(hidden[torch.arange(len(ids), device=device), lasts]).float()
+
+
+class _Request(NamedTuple):
+    input_ids: tuple[int, ...]
+    sampling: Sampling
+
+
+class _Prefix(NamedTuple):
+    ids: tuple[int, ...]
+    kv: torch.Tensor
+    """(layers, 2, key-value heads, tokens, head dimension)."""
+
+
+class _Cache:
+    """Keys and values of a batch whose rows have different lengths, each starting at position 0.
+
+    Padded queries write beyond the end of their row; that is harmless, because no query sees a
+    position later than its own, and the row's next token overwrites what was there.
+    """
+
+    def __init__(self, kv: torch.Tensor):
+        self._kv = kv  # (layers, 2, batch, heads, room, dimension)
+
+    @classmethod
+    def of(cls, rows: Sequence[torch.Tensor], room: int) -> "_Cache":
+        layers, two, heads, _, dimension = rows[0].shape
+        kv = rows[0].new_zeros(layers, two, len(rows), heads, room, dimension)
+        for i, row in enumerate(rows):
+            kv[:, :, i, :, : row.shape[3]] = row
+        return cls(kv)
+
+    def row(self, i: int, tokens: int) -> torch.Tensor:
+        return self._kv[:, :, i, :, :tokens].clone()
+
+    def select(self, rows: list[int]) -> None:
+        self._kv = self._kv[:, :, rows]
+
+    def place(self, positions: torch.Tensor) -> torch.Tensor:
+        """Say where the next `update` writes; return the mask (batch, 1, queries, keys) that goes with it."""
+        batch = positions.shape[0]
+        self._rows = torch.arange(batch, device=positions.device)[:, None].expand_as(positions)
+        self._positions = positions.clamp(max=self._kv.shape[4] - 1)
+        self._used = int(self._positions.max()) + 1
+        keys = torch.arange(self._used, device=positions.device)
+        return (keys <= positions[:, :, None])[:, None]
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__):
+        """Called by each attention layer: (batch, heads, queries, dimension) in, all keys and values out."""
+        kv = self._kv[layer]
+        kv[0][self._rows, :, self._positions] = keys.transpose(1, 2)
+        kv[1][self._rows, :, self._positions] = values.transpose(1, 2)
+        return kv[0, :, :, : self._used], kv[1, :, :, : self._used]
+
+    def get_seq_length(self, *_) -> int:
+        return self._used
+
+
+def _uniforms(sampling: Sampling) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(sampling.seed)).random(sampling.max_new_tokens)
+
+
+def _draw(logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor):
+    """One token a row by inverting the distribution function at `uniforms` (batch,) in [0, 1)."""
+    temperatures, uniforms = temperatures.to(logits.device), uniforms.to(logits.device)
+    logprobs = torch.log_softmax(logits / temperatures.where(temperatures > 0, 1.0)[:, None], dim=-1)
+    cumulative = logprobs.double().exp().cumsum(dim=-1)
+    sampled = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    drawn = torch.where(temperatures > 0, sampled, logits.argmax(dim=-1))
+    return drawn, logprobs.gather(1, drawn[:, None])[:, 0]
+
+
+def _finished(tokens: list[int], sampling: Sampling) -> bool:
+    return tokens[-1] in sampling.stop_token_ids or len(tokens) >= sampling.max_new_tokens

@@ -1,0 +1,96 @@
+"""The matching game behind `reset` and `step`, as DialOp's and SLIME's environments have them."""
+
+from slim_rl.games.matching.board import Board
+from slim_rl.games.matching.language import InvalidTurn
+from slim_rl.games.matching.rules import SEATS, MatchingGame
+
+
+class MatchingEnv:
+    """Plays one game at a time.
+
+    An observation is a dict with `player-1` and `player-2` (what each has not seen yet, text),
+    `turn_player` (whose turn it is, None when the game is over), `done`, and `role` and `obs_str`,
+    the chat message for the player whose turn it is.
+    """
+
+    def __init__(self, max_turns: int = 30):
+        self.max_turns = max_turns
+        self.game: MatchingGame | None = None
+
+    def reset(self, game_state: dict, action_log: list[dict] | None = None) -> tuple[dict, dict]:
+        """Start on the board of `game_state`, after the turns of a log in DialOp's form, if there is one.
+
+        Args:
+            game_state: see `Board.from_game_state`; an `action_log` in it is continued.
+            action_log: continued instead of the one in `game_state`.
+
+        Returns:
+            (observation, info).
+
+        Raises:
+            ValueError: the board or the log is damaged; the sentence says where.
+        """
+        self.game = MatchingGame(Board.from_game_state(game_state), self.max_turns)
+        for line, action in enumerate(action_log or game_state.get("action_log") or [], start=1):
+            _replay(self.game, action, line)
+        return self._observation(), self._info()
+
+    def step(self, text: str) -> tuple[dict, bool, dict]:
+        """Let the player whose turn it is say `text`; returns (observation, done, info)."""
+        game = self._playing()
+        game.step(text)
+        observation = self._observation()
+        return observation, observation["done"], self._info()
+
+    def get_normalized_reward(self) -> float:
+        """Value of the accepted assignment over the pooled optimum; 0 without an accepted proposal."""
+        return self._playing().rewards()[SEATS[0]]
+
+    def _playing(self) -> MatchingGame:
+        if self.game is None:
+            raise ValueError("No game has been started; call reset(game_state) first.")
+        return self.game
+
+    def _observation(self) -> dict:
+        game = self._playing()
+        texts = {seat: game.observe(seat) for seat in SEATS}
+        turn = game.turn
+        return {
+            **texts,
+            "turn_player": turn,
+            "done": turn is None,
+            "role": "user",
+            "obs_str": texts[turn] if turn else "",
+        }
+
+    def _info(self) -> dict:
+        game = self._playing()
+        reward = self.get_normalized_reward()
+        return {
+            "num_msgs": game.messages,
+            "score": round(reward * game.board.best_assignment_reward),
+            "score_norm": reward,
+            "truncated": game.truncated,
+            **game.facts(),
+        }
+
+
+def _replay(game: MatchingGame, action: dict, line: int) -> None:
+    try:
+        player = {0: 0, 1: 1}[action["player"]]
+        match action["type"]:
+            case "message":
+                game.say(player, str(action["message"]["data"]))
+            case "proposal":
+                papers = dict(action["proposal_ids"])
+                game.propose(player, tuple(papers[reviewer] for reviewer in range(game.board.size)))
+            case "proposal_response":
+                if game.proposal is None:
+                    raise InvalidTurn("it answers a proposal that was not made")
+                game.answer(player, bool(action["response"]["accept"]))
+            case other:
+                raise InvalidTurn(f"its type is {other!r}, not message, proposal or proposal_response")
+    except (KeyError, TypeError, InvalidTurn) as error:
+        reason = error if isinstance(error, InvalidTurn) else f"{type(error).__name__} {error}"
+        raise ValueError(f"Action {line} of the action log cannot be applied: {reason}.") from None
+    game.turns += 1

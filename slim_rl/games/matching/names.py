@@ -1,0 +1,288 @@
+"""The names of reviewers and papers, and how people write them.
+
+Names are always read against the full lists, whatever the size of the board: on a board of three,
+"GLUE" is a name that is not in play, never a misspelt "BLEU".
+"""
+
+import html
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Literal
+
+from rapidfuzz import fuzz, process
+from rapidfuzz.distance import OSA
+
+Kind = Literal["reviewer", "paper"]
+
+REVIEWERS = (
+    "Ava Li",
+    "Daniel Nguyen",
+    "Sofia Patel",
+    "Andrei Petrov",
+    "Morgan Reed",
+    "Joseph Santos",
+    "Ethan Smith",
+    "Noah Wilson",
+)
+PAPERS = (
+    "BLEU: a Method for Automatic Evaluation of MT",
+    "Electra: Pre-training Text Encoders as Discriminators",
+    "GloVe: Global Vectors for Word Representation",
+    "GLUE: A Multi-Task Benchmark and Analysis Platform for NLU",
+    "LLaMA: Open and Efficient Foundation Language Models",
+    "RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+    "QuAC: Question Answering in Context",
+    "SWAG: An Adversarial Dataset for Commonsense Inference",
+)
+SHORT_PAPERS = tuple(title.partition(":")[0] for title in PAPERS)
+
+_SHOWN = {"reviewer": REVIEWERS, "paper": SHORT_PAPERS}
+_FIRST = {name.split()[0].lower(): i for i, name in enumerate(REVIEWERS)}
+_LAST = {name.split()[1].lower(): i for i, name in enumerate(REVIEWERS)}
+_REVIEWER_WORDS = (
+    _FIRST
+    | _LAST
+    | {name.replace(" ", "").lower(): i for i, name in enumerate(REVIEWERS)}
+    | {"sophia": _FIRST["sofia"]}  # the commoner spelling; two edits away, so no typo would reach it
+)
+_PAPER_WORDS = {name.lower(): i for i, name in enumerate(SHORT_PAPERS)}
+_SUBTITLES = tuple(title.partition(":")[2].strip().lower() for title in PAPERS)
+_SUBTITLE_PATTERNS = tuple(
+    re.compile(r"\W+" + r"\W+".join(re.findall(r"\w+", subtitle)), re.IGNORECASE) for subtitle in _SUBTITLES
+)
+
+_WORD = re.compile(r"[^\W\d_]+")
+_ASIDE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
+_POSSESSIVE = re.compile(r"['\u2019]s?\b")
+_FILLER = {"the", "paper", "reviewer"}
+
+# English words that are one edit from a name of five letters or more.
+_ORDINARY = frozenset({"clove", "ethane", "globe", "grove", "organ", "panel", "pastel", "petrol", "smite"})
+
+
+class UnknownName(ValueError):
+    """A text that is no name in play, or that could be several; the message says which to choose from."""
+
+
+class InvalidProposal(ValueError):
+    """A proposal that is not one paper for each reviewer; the message says which line is wrong and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name inside a text: `text[start:end]`, without a possessive 's."""
+
+    kind: Kind
+    index: int
+    start: int
+    end: int
+
+
+def resolve_reviewer(text: str, size: int) -> int:
+    """The reviewer whom `text` names: first name, last name or both, with small typos.
+
+    Raises UnknownName.
+    """
+    words = _words(text)
+    per_word = [_closest_reviewers(word) for word in words]
+    if words and all(per_word):
+        common = frozenset.intersection(*per_word)
+        # "Andrei Patel" fits nobody: both whom it names are candidates.
+        found = common or frozenset.union(*per_word)
+    else:
+        found = frozenset()
+    return _only_one(found, text, "reviewer", size)
+
+
+def resolve_paper(text: str, size: int) -> int:
+    """The paper that `text` names: its short name, its title or what stands after the title's colon.
+
+    Raises UnknownName.
+    """
+    words = _words(text)
+    rest = " ".join(words[1:])
+    found = _closest_papers(words[0]) if words else frozenset()
+    if rest and found:
+        found = frozenset(i for i in found if fuzz.partial_ratio(rest, _SUBTITLES[i]) >= 85)
+    if not found and len(words) > 2:
+        best = process.extractOne(" ".join(words), _SUBTITLES, scorer=fuzz.ratio, score_cutoff=85)
+        found = frozenset([best[2]]) if best else found
+    return _only_one(found, text, "paper", size)
+
+
+def find_mentions(text: str, size: int) -> list[Mention]:
+    """All names in play that `text` mentions, in order.
+
+    Unlike `resolve_*` it reads free text, so it forgives less: one edit, in words of five letters or more.
+    """
+    mentions: list[Mention] = []
+    matches = list(_WORD.finditer(text))
+    position = 0  # a title's words are not looked at again: no mention starts before it
+    skip = False
+    for here, following in zip_longest(matches, matches[1:]):
+        word = here.group().lower()
+        found = None if skip or here.start() < position else _mentioned(word)
+        skip = False
+        if found is None:
+            continue
+        kind, index = found
+        position = here.end()
+        if kind == "paper":
+            title = _SUBTITLE_PATTERNS[index].match(text, position)
+            position = title.end() if title else position
+        elif following and text[position : following.start()] == " " and _LAST.get(word) != index:
+            # A first name; a last name right behind it belongs to it, or leaves open who is meant.
+            last = _mentioned(following.group().lower())
+            if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
+                skip = True
+                position = following.end()
+                if last[1] != index:
+                    continue
+        if index < size:
+            mentions.append(Mention(kind, index, here.start(), position))
+    return mentions
+
+
+def parse_proposal(text: str, size: int) -> tuple[int, ...]:
+    """The assignment that a proposal spells out: `assignment[reviewer]` is a paper.
+
+    `text` is what stands after `[propose]`: perhaps a header "Proposal:", then a line
+    `Paper: Reviewer` for each paper, lines ending in a newline or `<br/>`.
+
+    Raises InvalidProposal.
+    """
+    reviewer_of: dict[int, int] = {}
+    for number, line in enumerate(_proposal_lines(text), start=1):
+        try:
+            paper, reviewer = _read_line(line, size)
+        except UnknownName as error:
+            raise InvalidProposal(f"Line {number} of the proposal: {error}") from None
+        if paper in reviewer_of:
+            raise InvalidProposal(
+                f"Line {number} of the proposal names {SHORT_PAPERS[paper]} a second time; "
+                f"each of {_listing(SHORT_PAPERS[:size])} gets exactly one reviewer."
+            )
+        if reviewer in reviewer_of.values():
+            raise InvalidProposal(
+                f"Line {number} of the proposal names {REVIEWERS[reviewer]} a second time; "
+                f"each of {_listing(REVIEWERS[:size])} gets exactly one paper."
+            )
+        reviewer_of[paper] = reviewer
+    missing = [SHORT_PAPERS[paper] for paper in range(size) if paper not in reviewer_of]
+    if missing:
+        raise InvalidProposal(
+            f"The proposal ends after line {len(reviewer_of)} of {size}: "
+            f'a line "Paper: Reviewer" is missing for {_listing(missing)}.'
+        )
+    paper_of = {reviewer: paper for paper, reviewer in reviewer_of.items()}
+    return tuple(paper_of[reviewer] for reviewer in range(size))
+
+
+def format_proposal(assignment: Sequence[int]) -> str:
+    """The proposal, in the order of the papers, that `parse_proposal` reads back as `assignment`."""
+    by_paper = sorted((paper, reviewer) for reviewer, paper in enumerate(assignment))
+    return "\n".join(["Proposal:", *(f"{SHORT_PAPERS[p]}: {REVIEWERS[r]}" for p, r in by_paper)])
+
+
+def _words(text: str) -> list[str]:
+    """The words of a name, in lower case, without possessives, asides in brackets, digits and signs."""
+    bare = _POSSESSIVE.sub("", _ASIDE.sub(" ", text)).replace("_", " ").lower()
+    return [word for word in _WORD.findall(bare) if word not in _FILLER]
+
+
+def _closest(word: str, names: dict[str, int]) -> frozenset[int]:
+    """Whom `word` may name: an exact match, else all at the smallest small number of edits."""
+    if word in names:
+        return frozenset([names[word]])
+    if len(word) < 4:  # a word so short is an edit away from too much
+        return frozenset()
+    near = process.extract(
+        word, names.keys(), scorer=OSA.distance, score_cutoff=1 if len(word) < 6 else 2, limit=None
+    )
+    least = min((distance for _, distance, _ in near), default=0)
+    return frozenset(names[name] for name, distance, _ in near if distance == least)
+
+
+@lru_cache(maxsize=4096)
+def _closest_reviewers(word: str) -> frozenset[int]:
+    return _closest(word, _REVIEWER_WORDS)
+
+
+@lru_cache(maxsize=4096)
+def _closest_papers(word: str) -> frozenset[int]:
+    return _closest(word, _PAPER_WORDS)
+
+
+@lru_cache(maxsize=65536)
+def _mentioned(word: str) -> tuple[Kind, int] | None:
+    """What a lower-case word of a free text names, if anything."""
+    for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS)):
+        if word in names:
+            return kind, names[word]
+        if word.endswith("s") and word[:-1] in names:  # "Andreis score"
+            return kind, names[word[:-1]]
+    if len(word) < 5 or word in _ORDINARY:
+        return None
+    near = {
+        (kind, index): len(name)
+        for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
+        for name, index in names.items()
+        if OSA.distance(word, name, score_cutoff=1) <= 1
+    }
+    # "gluve" is as near to GLUE as to GloVe; "creed" is near to Reed, but a short name is easily met.
+    return next(iter(near)) if len(near) == 1 and min(near.values()) >= 5 else None
+
+
+def _is_last_name(word: str, reviewer: int) -> bool:
+    """Whether a word that names `reviewer` is that reviewer's last name rather than the first."""
+    first, last = REVIEWERS[reviewer].lower().split()
+    return OSA.distance(word, last) < OSA.distance(word, first)
+
+
+def _only_one(found: frozenset[int], text: str, kind: Kind, size: int) -> int:
+    shown = _SHOWN[kind]
+    choices = f"choose one of {_listing(shown[:size], 'or')}."
+    quoted = f'"{_shortened(text)}"'
+    if len(found) > 1:
+        meant = _listing((shown[i] for i in sorted(found)), "or")
+        raise UnknownName(f"{quoted} could be the {kind} {meant}; {choices}")
+    for index in found:
+        if index < size:
+            return index
+    raise UnknownName(f"{quoted} is not a {kind} in this game; {choices}")
+
+
+def _shortened(text: str) -> str:
+    return textwrap.shorten(text, 80, placeholder="...")
+
+
+def _listing(names: Iterable[str], conjunction: str = "and") -> str:
+    *head, last = names
+    return f"{', '.join(head)} {conjunction} {last}" if head else last
+
+
+def _proposal_lines(text: str) -> list[str]:
+    """The lines of a proposal that say something, without its header."""
+    unescaped = html.unescape(re.sub(r"<br\s*/?>", "\n", text, flags=re.IGNORECASE))
+    headless = re.sub(r"^\W*proposal\b\W*", "", unescaped, flags=re.IGNORECASE)
+    return [line.strip() for line in headless.splitlines() if re.search(r"\w", line)]
+
+
+def _read_line(line: str, size: int) -> tuple[int, int]:
+    """The paper and the reviewer of one line of a proposal, in either order. Raises UnknownName."""
+    separators = list(re.finditer(r":|->|=|\u2192|\s[-\u2013\u2014]+\s", line))
+    if not separators:
+        raise UnknownName(f'"{_shortened(line)}" does not read "Paper: Reviewer".')
+    # From the right, because a paper's title holds a colon too; a name holds no more signs than a few.
+    sides = [(line[: sign.start()], line[sign.end() :]) for sign in separators[:-5:-1]]
+    for paper, reviewer in sides + [side[::-1] for side in sides]:
+        try:
+            return resolve_paper(paper, size), resolve_reviewer(reviewer, size)
+        except UnknownName:
+            continue
+    paper, reviewer = sides[0]
+    return resolve_paper(paper, size), resolve_reviewer(reviewer, size)  # raises for the side that is wrong

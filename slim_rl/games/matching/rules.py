@@ -1,0 +1,173 @@
+"""The matching game being played: whose turn it is, what each player sees, and what it earns.
+
+Rules after DialOp (Lin, Tomlin, Andreas, Eisner 2023, arXiv 2305.20076; github jlin816/dialop). Player 1
+starts, players alternate, a rejection is a turn. Unlike DialOp's text environment, names in proposals
+are resolved against the full lists and rows of the board are reviewers.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
+from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, prompt
+from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
+from slim_rl.games.matching.questions import asked_pairs, asks_something
+
+SEATS = ("player-1", "player-2")
+
+
+@dataclass(frozen=True)
+class View:
+    """What one player knows from the start."""
+
+    mask: np.ndarray
+    """(N, N) bool: the cells it sees."""
+    numbers: np.ndarray
+    """(N, N) int: what it reads, the value times its scale cut to an integer; -1 where it sees nothing."""
+    scale: float
+
+
+@dataclass
+class _Asking:
+    """What one player has asked and learnt."""
+
+    learnt: np.ndarray
+    """(N, N) bool: cells whose score the other player gave when asked."""
+    asked: set[tuple[int, int]] = field(default_factory=set)
+    pending: list[tuple[int, int]] = field(default_factory=list)
+    questions: int = 0
+    useful: int = 0
+    errors: int = 0
+
+
+class MatchingGame:
+    """One game on one board; see `slim_rl.games.game.Game`.
+
+    Args:
+        max_turns: turns of both players together, those that break a rule included, after which the
+            game ends without a reward.
+    """
+
+    seats = SEATS
+
+    def __init__(self, board: Board, max_turns: int, game_id: str = ""):
+        self.board = board
+        self.game_id = game_id
+        self.max_turns = max_turns
+        self.turns = 0
+        self.messages = 0
+        self.proposal: tuple[int, ...] | None = None
+        self.accepted: tuple[int, ...] | None = None
+        self._speaker = 0
+        private = bool(np.any(board.scales != 1))
+        self._unseen = [[prompt(board.numbers(player), private)] for player in (0, 1)]
+        self._asking = [_Asking(np.zeros_like(board.masks[0])) for _ in SEATS]
+
+    @property
+    def turn(self) -> str | None:
+        return None if self.accepted is not None or self.truncated else SEATS[self._speaker]
+
+    @property
+    def truncated(self) -> bool:
+        return self.accepted is None and self.turns >= self.max_turns
+
+    def view(self, seat: str) -> View:
+        player = SEATS.index(seat)
+        return View(self.board.masks[player], self.board.numbers(player), float(self.board.scales[player]))
+
+    def observe(self, seat: str) -> str:
+        unseen = self._unseen[SEATS.index(seat)]
+        text = "\n".join(unseen)
+        unseen.clear()
+        return text
+
+    def step(self, text: str) -> None:
+        if self.turn is None:
+            raise ValueError("This game is over; nobody has a turn.")
+        self.turns += 1
+        try:
+            act, content = parse_turn(text)
+            if self.proposal is not None and act in ("message", "propose"):
+                raise InvalidTurn("A proposal was made. Answer it with [accept] or [reject].")
+            if self.proposal is None and act in ("accept", "reject"):
+                raise InvalidTurn("There is no proposal to answer.")
+            proposal = parse_proposal(content, self.board.size) if act == "propose" else None
+        except (InvalidTurn, InvalidProposal) as error:
+            self._asking[self._speaker].errors += 1
+            self._unseen[self._speaker].append(f"Error: {error}")
+            return
+        match act:
+            case "message":
+                self.say(self._speaker, content)
+            case "propose":
+                self.propose(self._speaker, proposal)
+            case _:
+                self.answer(self._speaker, act == "accept")
+
+    # What the three kinds of turn do. A log of people's play is applied through these as well; people
+    # do not always keep to their turn, so they do not ask whose it is.
+
+    def say(self, player: int, text: str) -> None:
+        self.messages += 1
+        self._count_questions(player, text)
+        self._count_answers(1 - player, text)
+        self._hand_over(player, f"Partner: [message] {text}")
+
+    def propose(self, player: int, assignment: tuple[int, ...]) -> None:
+        self.proposal = assignment
+        self._hand_over(player, f"Partner: [propose] {format_proposal(assignment)}\n{MUST_ANSWER}")
+
+    def answer(self, player: int, accept: bool) -> None:
+        if accept:
+            self.accepted = self.proposal
+        self.proposal = None
+        self._hand_over(player, "Partner: [accept]" if accept else "Partner: [reject]")
+
+    def _hand_over(self, player: int, text: str) -> None:
+        self._unseen[1 - player].append(text)
+        self._speaker = 1 - player
+
+    def rewards(self) -> dict[str, float]:
+        reward = 0.0
+        if self.accepted is not None:
+            score = assignment_value(self.board.table, np.array(self.accepted))
+            reward = score / self.board.best_assignment_reward
+        return dict.fromkeys(SEATS, reward)
+
+    def facts(self) -> dict[str, float]:
+        facts: dict[str, float] = {"turns": self.turns, "messages": self.messages}
+        for seat, asking, mask in zip(SEATS, self._asking, self.board.masks, strict=True):
+            facts |= {
+                f"{seat}.questions": asking.questions,
+                f"{seat}.useful_questions": asking.useful,
+                f"{seat}.answers": int(asking.learnt.sum()),
+                f"{seat}.errors": asking.errors,
+                f"{seat}.unknown_cells": int((~mask).sum()),
+                f"{seat}.own_view": self._oracle(mask),
+                f"{seat}.oracle_given_information": self._oracle(mask | asking.learnt),
+            }
+        return facts
+
+    def _oracle(self, known: np.ndarray) -> float:
+        """Normalised reward of the best assignment for someone who knows these cells, (N, N) bool."""
+        best = assignment_by_view(self.board, known)
+        return assignment_value(self.board.table, best) / self.board.best_assignment_reward
+
+    def _count_questions(self, player: int, text: str) -> None:
+        asking, mask = self._asking[player], self.board.masks[player]
+        asking.pending = asked_pairs(text, self.board.size)
+        asking.questions += len(asking.pending) or int(asks_something(text))
+        asking.useful += sum(not mask[pair] and pair not in asking.asked for pair in set(asking.pending))
+        asking.asked.update(asking.pending)
+
+    def _count_answers(self, player: int, reply: str) -> None:
+        """What `player` learns from the reply to what it asked last: a cell whose number stands in it."""
+        asking, teller = self._asking[player], self.board.masks[1 - player]
+        if asking.pending:
+            words = reply.replace(",", " ").replace(".", " ").split()
+            numbers = self.board.numbers(1 - player)
+            for pair in asking.pending:
+                if teller[pair] and str(numbers[pair]) in words:
+                    asking.learnt[pair] = ~self.board.masks[player][pair]
+        asking.pending = []

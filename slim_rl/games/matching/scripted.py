@@ -1,0 +1,194 @@
+"""Scripted players of the matching game: the shy partner, and references to measure an agent against.
+
+They sit at the same table as everybody else: they read observations and answer with turns. What they
+know is their `View`. References are told both scales, so that numbers mean the same to them; that can
+only make them better.
+"""
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from slim_rl.config import MatchingConfig
+from slim_rl.games.game import Demonstration
+from slim_rl.games.matching.board import Board, optimal_assignment, posterior_mean
+from slim_rl.games.matching.language import MUST_ANSWER, answer, question
+from slim_rl.games.matching.names import format_proposal, parse_proposal
+from slim_rl.games.matching.questions import asked_pairs, asks_something
+from slim_rl.games.matching.rules import MatchingGame, View
+
+_ASIDES = 3
+
+PRIOR_MEAN = 50.0
+"""What the rules count an unseen cell as."""
+
+
+class ShyPartner:
+    """Never volunteers anything; gives a score only when asked about that pair.
+
+    It says so when it does not know a score, and answers anything more general vaguely. A proposal it
+    weighs by its own numbers, unseen cells counted as 50: it accepts what is worth at least as much as
+    the average assignment, or everything with `always_accept`.
+    """
+
+    def __init__(self, view: View, always_accept: bool):
+        self._view = view
+        self._always_accept = always_accept
+
+    async def respond(self, observation: str) -> str:
+        return self.turn(observation)
+
+    def turn(self, observation: str) -> str:
+        said = observation.rpartition("Partner: ")[2]
+        if said.startswith("[propose]"):
+            return "[accept]" if self._likes(said) else "[reject]"
+        text = said.removeprefix("[message] ")
+        if pairs := asked_pairs(text, len(self._view.numbers)):
+            return "[message] " + " ".join(answer(r, p, self._view.numbers[r, p]) for r, p in pairs)
+        if asks_something(text):
+            return "[message] Hard to say in general. Some of it looks good to me, some of it less."
+        return "[message] I see."
+
+    def _likes(self, said: str) -> bool:
+        if self._always_accept:
+            return True
+        proposal = parse_proposal(
+            said.removeprefix("[propose]").replace(MUST_ANSWER, ""), len(self._view.mask)
+        )
+        values = _values(self._view.numbers, self._view.scale)
+        worth = values[np.arange(len(values)), list(proposal)].sum()
+        return bool(worth >= values.sum() / len(values))
+
+
+class ReferencePlayer:
+    """Asks about `questions` cells it does not know, then proposes what is best by what it knows.
+
+    Args:
+        estimate: what it believes at first, (N, N) float, its own values where it sees them.
+        order: which unknown cell it asks about next: `table` from top to bottom, `random`, or `useful`,
+            the one whose answer is worth most (one-step value of information).
+        exactly: instead of the best by its beliefs, propose this assignment.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        partner_scale: float,
+        questions: int,
+        order: Literal["table", "random", "useful"],
+        rng: np.random.Generator,
+        estimate: np.ndarray | None = None,
+        exactly: np.ndarray | None = None,
+    ):
+        self._values = _values(view.numbers, view.scale) if estimate is None else estimate.copy()
+        self._open = [(int(r), int(p)) for r, p in np.argwhere(~view.mask)]
+        self._numbers = {(int(r), int(p)): int(view.numbers[r, p]) for r, p in np.argwhere(view.mask)}
+        self._rng = rng
+        if order == "random":
+            rng.shuffle(self._open)
+        self._order, self._left, self._exactly = order, questions, exactly
+        self._partner_scale = partner_scale
+        self._asked: tuple[int, int] | None = None
+
+    async def respond(self, observation: str) -> str:
+        return self.turn(observation)
+
+    def turn(self, observation: str) -> str:
+        if MUST_ANSWER in observation:
+            return "[accept]"
+        self.hear(observation)
+        if self._left and self._open:
+            self._left -= 1
+            self._asked = self._next_cell()
+            return question(*self._asked)
+        return self.proposal()
+
+    def proposal(self) -> str:
+        best = optimal_assignment(self._values) if self._exactly is None else self._exactly
+        return "[propose] " + format_proposal(tuple(int(paper) for paper in best))
+
+    def aside(self) -> tuple[str, str]:
+        """Being asked about a score that it has seen or heard, and what it would answer."""
+        cells = list(self._numbers)
+        r, p = cells[self._rng.integers(len(cells))] if cells else self._open[0]
+        return f"Partner: {question(r, p)}", f"[message] {answer(r, p, self._numbers.get((r, p), -1))}"
+
+    def hear(self, reply: str) -> None:
+        if self._asked and (number := re.search(r"\d+", reply)):
+            self._values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
+            self._numbers[self._asked] = int(number[0])
+        self._asked = None
+
+    def _next_cell(self) -> tuple[int, int]:
+        if self._order == "useful":
+            worth = [_value_of_asking(self._values, cell) for cell in self._open]
+            return self._open.pop(int(np.argmax(worth)))
+        return self._open.pop(0)
+
+
+def _value_of_asking(values: np.ndarray, cell: tuple[int, int]) -> float:
+    """By how much the best assignment improves, in expectation, once `cell` is known (uniform 0..99)."""
+    rows = np.arange(len(values))
+    without, forced = values.copy(), values.copy()
+    without[cell], forced[cell] = -1e6, 1e6
+    best_without = without[rows, optimal_assignment(without)].sum()
+    rest_with = forced[rows, optimal_assignment(forced)].sum() - 1e6
+    outcomes = np.maximum(best_without, rest_with + np.arange(100))
+    return float(outcomes.mean() - max(best_without, rest_with + values[cell]))
+
+
+def _values(numbers: np.ndarray, scale: float) -> np.ndarray:
+    """The scores behind the numbers a player reads, float; the prior mean where it sees nothing."""
+    return np.where(numbers >= 0, np.ceil(numbers / scale), PRIOR_MEAN)
+
+
+def shy_partner(game: MatchingGame, seat: str, always_accept: bool) -> ShyPartner:
+    return ShyPartner(game.view(seat), always_accept)
+
+
+def reference_player(name: str, game: MatchingGame, config: MatchingConfig, seed: int) -> ReferencePlayer:
+    """A reference in the agent's seat: `random`, `own-view`, `bayes` (no questions, reasons from how
+    boards are selected) or `asks-K-random`, `asks-K-useful`, `asks-K-table` with a number K.
+
+    Raises:
+        ValueError: there is no reference of that name.
+    """
+    rng = np.random.default_rng(seed)
+    seat, partner = game.seats
+    view, scale = game.view(seat), game.view(partner).scale
+    if name == "random":
+        return ReferencePlayer(view, scale, 0, "table", rng, exactly=rng.permutation(game.board.size))
+    if name == "own-view":
+        return ReferencePlayer(view, scale, 0, "table", rng)
+    if name == "bayes":
+        return ReferencePlayer(view, scale, 0, "table", rng, posterior_mean(game.board, 0, config, rng))
+    if asks := re.fullmatch(r"asks-(\d+)-(random|useful|table)", name):
+        return ReferencePlayer(view, scale, int(asks[1]), asks[2], rng)
+    raise ValueError(
+        f"There is no reference player {name!r}; there are random, own-view, bayes, "
+        "and asks-K-random, asks-K-useful, asks-K-table with a number K."
+    )
+
+
+def demonstrate(board: Board, max_questions: int, rng: np.random.Generator) -> Demonstration:
+    """The agent's seat played by a reference that asks in table order, before a shy partner.
+
+    As an aside the partner asks about some scores itself: giving them back is the plainest exercise in
+    knowing what one has read and heard.
+    """
+    game = MatchingGame(board, max_turns=2 * max_questions + 2)
+    agent, partner = game.seats
+    view = game.view(agent)
+    asker = ReferencePlayer(view, float(board.scales[1]), max_questions, "table", rng)
+    shy = ShyPartner(game.view(partner), always_accept=True)
+    shown = Demonstration([game.observe(agent)], [], [asker.proposal()], [])
+    for _ in range(min(max_questions, int((~view.mask).sum()))):
+        shown.asides[:] = [asker.aside() for _ in range(_ASIDES)]
+        shown.turns.append(asker.turn(shown.observations[-1]))
+        game.step(shown.turns[-1])
+        game.step(shy.turn(game.observe(partner)))
+        shown.observations.append(game.observe(agent))
+        asker.hear(shown.observations[-1])
+        shown.closings.append(asker.proposal())
+    return shown

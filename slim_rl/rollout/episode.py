@@ -1,0 +1,37 @@
+"""What happened in one game: what was said, by whom, with which tokens, and what it earned."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from slim_rl.players.policy import TokenTrace
+
+Status = Literal["completed", "truncated", "failed"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    seat: str
+    observation: str
+    """What the seat read before it spoke."""
+    text: str
+
+
+@dataclass
+class Episode:
+    episode_id: str
+    """Unique in a run; the same work has the same id, so a resumed run knows what is done."""
+    game_id: str
+    player: str
+    """Who is being watched: a checkpoint or a scripted player, by the name it has in the report."""
+    step: int
+    """Training steps the policy had behind it."""
+    status: Status = "completed"
+    error: str = ""
+    """Class and message of what went wrong; empty unless the episode failed."""
+    turns: list[Turn] = field(default_factory=list)
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Reward of each seat; nothing for a failed episode."""
+    facts: dict[str, float] = field(default_factory=dict)
+    """What the game says of the episode; see `Game.facts`."""
+    traces: dict[str, TokenTrace] = field(default_factory=dict)
+    """Tokens of the seats that the policy took."""

@@ -1,0 +1,43 @@
+"""Which groups are worth training on. A filter looks at the episodes of one game and keeps them or not."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from slim_rl.rollout.episode import Episode
+
+Group = Sequence[Episode]
+
+
+def reward_varies(group: Group) -> bool:
+    """A group in which all earned the same has no advantage to learn from (DAPO, arXiv 2503.14476, 3.2)."""
+    return bool(np.std(_rewards(group)) > 1e-6)
+
+
+def no_failed_episode(group: Group) -> bool:
+    """What failed through somebody else's fault is nobody's mistake, and its group is not comparable."""
+    return all(episode.status != "failed" for episode in group)
+
+
+def any_success(group: Group) -> bool:
+    """At least one episode came to an agreement."""
+    return any(episode.status == "completed" for episode in group)
+
+
+def responses_differ(group: Group) -> bool:
+    """At least two episodes were said differently."""
+    return len({tuple(turn.text for turn in episode.turns) for episode in group}) > 1
+
+
+FILTERS: dict[str, Callable[[Group], bool]] = {
+    f.__name__: f for f in (reward_varies, no_failed_episode, any_success, responses_differ)
+}
+
+
+def first_objection(group: Group, filters: Sequence[str]) -> str | None:
+    """The name of the first of `filters` that drops the group; None if all keep it."""
+    return next((name for name in filters if not FILTERS[name](group)), None)
+
+
+def _rewards(group: Group) -> list[float]:
+    return [sum(episode.rewards.values()) for episode in group]

@@ -1,0 +1,115 @@
+"""Episodes on disk: Parquet shards that are there whole or not at all."""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slim_rl.errors import UserError
+from slim_rl.players.policy import TokenTrace
+from slim_rl.rollout.episode import Episode, Turn
+
+_NUMBERS = pa.map_(pa.string(), pa.float64())
+SCHEMA = pa.schema(
+    {
+        "episode_id": pa.string(),
+        "game_id": pa.string(),
+        "player": pa.string(),
+        "step": pa.int32(),
+        "status": pa.string(),
+        "error": pa.string(),
+        "turns": pa.list_(pa.struct({"seat": pa.string(), "observation": pa.string(), "text": pa.string()})),
+        "rewards": _NUMBERS,
+        "facts": _NUMBERS,
+        "traces": pa.list_(
+            pa.struct(
+                {
+                    "seat": pa.string(),
+                    "token_ids": pa.list_(pa.int32()),
+                    "loss_mask": pa.list_(pa.int8()),
+                    "logprobs": pa.list_(pa.float32()),
+                }
+            )
+        ),
+    }
+)
+
+
+def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
+    """Write `episodes` to `path`; the file appears by rename, when it is whole.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; nothing half-written stays.
+    """
+    rows = [
+        {
+            **asdict(episode),
+            "rewards": list(episode.rewards.items()),
+            "facts": list(episode.facts.items()),
+            "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
+        }
+        for episode in episodes
+    ]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
+
+
+def write_whole(path: Path, write) -> None:
+    """Let `write(temporary path)` make a file and move it to `path` once it is on disk.
+
+    Raises:
+        UserError: the disk is full or not writable; the temporary file is removed.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise UserError(
+            f"{path} could not be written: {reason}. What was finished before is kept; "
+            "make room and run the same command again."
+        ) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def shards(folder: Path) -> list[Path]:
+    """All shards below `folder`, in order; unfinished ones are hidden files and do not count."""
+    return sorted(path for path in Path(folder).rglob("*.parquet") if not path.name.startswith("."))
+
+
+def read_episodes(folder: Path) -> Iterator[Episode]:
+    """All episodes below `folder` (or in one shard), tokens included, a shard at a time."""
+    for path in [folder] if folder.is_file() else shards(folder):
+        for row in pq.read_table(path, schema=SCHEMA).to_pylist():
+            traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
+            turns = [Turn(**turn) for turn in row.pop("turns")]
+            rewards, facts = dict(row.pop("rewards")), dict(row.pop("facts"))
+            yield Episode(**row, turns=turns, rewards=rewards, facts=facts, traces=traces)
+
+
+def read_frame(folder: Path) -> pd.DataFrame:
+    """All episodes below `folder` without what was said, a row each.
+
+    Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
+    every fact by its name; NaN where an episode does not have it.
+    """
+    columns = ["episode_id", "game_id", "player", "step", "status", "error", "rewards", "facts"]
+    rows = []
+    for path in shards(folder):
+        for row in pq.read_table(path, columns=columns).to_pylist():
+            rewards = {f"reward.{seat}": reward for seat, reward in row.pop("rewards")}
+            rows.append({**row, **rewards, **dict(row.pop("facts"))})
+    return pd.DataFrame(rows)

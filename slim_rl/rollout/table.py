@@ -1,0 +1,65 @@
+"""Who sits where. Nobody else knows."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from renderers.base import Renderer
+
+from slim_rl.engines.engine import Engine, Sampling
+from slim_rl.games.game import Game
+from slim_rl.players.player import Player
+from slim_rl.players.policy import PolicyPlayer
+from slim_rl.rollout.episode import Episode
+from slim_rl.rollout.play import play
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode to be played."""
+
+    episode_id: str
+    game: dict[str, Any]
+    """The game's line in its games file."""
+    player: str
+    step: int = 0
+
+
+PlayerMaker = Callable[[Game, str, Job, int], Player]
+"""(game, seat, job, random seed) -> the player for that seat in that episode."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A kind of game with a maker of players for each seat.
+
+    The random seed of a player follows from `seed`, the episode's id and the seat alone, so that an
+    episode comes out the same whenever it is played.
+    """
+
+    load_game: Callable[[dict[str, Any]], Game]
+    seats: Mapping[str, PlayerMaker]
+    seed: int
+
+    async def play(self, job: Job) -> Episode:
+        game = self.load_game(job.game)
+        players = {
+            seat: make(game, seat, job, _seed(self.seed, job.episode_id, seat))
+            for seat, make in self.seats.items()
+        }
+        return await play(Episode(job.episode_id, game.game_id, job.player, job.step), game, players)
+
+
+def policy_seat(engine: Engine, renderer: Renderer, max_turn_tokens: int, temperature: float) -> PlayerMaker:
+    def make(game: Game, seat: str, job: Job, seed: int) -> Player:
+        session = f"{job.episode_id}/{seat}"
+        sampling = Sampling(max_turn_tokens, temperature, seed=seed, session=session)
+        return PolicyPlayer(engine, renderer, sampling)
+
+    return make
+
+
+def _seed(*parts: object) -> int:
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little")

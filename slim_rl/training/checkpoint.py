@@ -1,0 +1,84 @@
+"""What an interrupted run goes on from, and the checkpoint folders that come out at the end."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from slim_rl.errors import UserError
+from slim_rl.rollout.store import write_whole
+
+
+def work_folder(root: Path, *inputs: Any) -> Path:
+    """A folder for unfinished work that belongs to these inputs alone, so that other inputs start anew.
+
+    `inputs` are JSON values; a path stands for the contents of all files below it. Folders below `root`
+    that belong to other inputs are removed.
+    """
+    digest = hashlib.sha256()
+    for value in inputs:
+        if isinstance(value, Path):
+            for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file()):
+                digest.update(file.read_bytes())
+        else:
+            digest.update(json.dumps(value, sort_keys=True).encode())
+    folder = root / digest.hexdigest()[:16]
+    for other in root.glob("*") if root.exists() else []:
+        if other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a training state; it replaces the one before by rename. Raises UserError on a full disk."""
+    write_whole(path, lambda part: torch.save(state, part))
+
+
+def load_state(path: Path) -> dict[str, Any] | None:
+    return torch.load(path, weights_only=False) if path.exists() else None
+
+
+def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write a Hugging Face checkpoint folder; it appears by rename. Raises UserError on a full disk."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise UserError(
+            f"The checkpoint {folder} could not be written: {error.strerror or error}."
+        ) from error
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(part, folder)
+
+
+def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM in fp32 (CPU) or bf16 (GPU) with its tokenizer, from a folder or a hub name.
+
+    Raises:
+        UserError: there is no such checkpoint, or it has no tokenizer.
+    """
+    folder = Path(name)
+    if folder.is_dir() and not any(
+        (folder / f).exists() for f in ("tokenizer.json", "tokenizer_config.json")
+    ):
+        raise UserError(
+            f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "
+            "save the model's tokenizer into it with tokenizer.save_pretrained."
+        )
+    on_gpu = torch.cuda.is_available()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16 if on_gpu else torch.float32)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{name} is not a checkpoint that can be loaded: {reason}") from error
+    return model.to("cuda" if on_gpu else "cpu"), tokenizer

@@ -1,0 +1,285 @@
+"""GRPO on one machine: play groups of episodes, compare them, follow the gradient.
+
+Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with DAPO's parts (Yu et al. 2025,
+arXiv 2503.14476) as options: a separate upper clip, token-level loss, groups without variance replaced.
+The episode is the unit of reward: every token that a seat sampled has the advantage of its episode.
+
+A step is a function of the seed, the step's number and the weights before it. What is saved after each
+step is all that the next one needs, so a killed run goes on with the numbers it would have had.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from slim_rl.config import TrainConfig
+from slim_rl.engines.local import LocalEngine
+from slim_rl.errors import UserError
+from slim_rl.players.policy import TokenTrace
+from slim_rl.rollout.collect import play_all
+from slim_rl.rollout.episode import Episode
+from slim_rl.rollout.filters import Group, first_objection
+from slim_rl.rollout.store import read_episodes, write_shard
+from slim_rl.rollout.table import Job, Table
+from slim_rl.training.advantages import group_advantages
+from slim_rl.training.checkpoint import load_state, save_state
+from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+
+
+class TrainedSequence(NamedTuple):
+    """One seat's part of an episode."""
+
+    trace: TokenTrace
+    advantage: float
+
+
+@dataclass
+class Run:
+    """How far a training has come; all of it is in a checkpoint."""
+
+    step: int = 0
+    next_game: int = 0
+    history: list[dict[str, float]] | None = None
+
+
+def train(
+    config: TrainConfig,
+    model: PreTrainedModel,
+    reference: PreTrainedModel | None,
+    games: Sequence[dict[str, Any]],
+    make_table: Callable[[LocalEngine], Table],
+    concurrency: int,
+    folder: Path,
+    on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
+) -> None:
+    """Train `model` in place for `config.steps` steps, going on from what `folder` holds.
+
+    Args:
+        reference: the KL term's reference; None without one.
+        games: lines of a games file; played in order, again from the start when they run out.
+        folder: gets `state.pt` and one shard of episodes for each step in `rollouts/`.
+        on_step: hears of each step's metrics by name, those of the steps before an interruption too.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
+    )
+    engine = LocalEngine(model)
+    table = make_table(engine)
+    run = _resume(folder / "state.pt", model, optimizer)
+    run.history = run.history or []
+    for metrics in run.history:
+        on_step(metrics)
+    with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
+        while run.step < config.steps:
+            groups, dropped, run.next_game = _rollout(config, table, games, run, concurrency, folder)
+            engine.reset()
+            metrics = {**_describe(groups), "groups_dropped": dropped}
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+            metrics |= update(config, model, reference, optimizer, advantages(config, groups))
+            run.step += 1
+            run.history.append(metrics)
+            if run.step % config.checkpoint_every == 0 or run.step == config.steps:
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": vars(run)}
+                save_state(folder / "state.pt", state)
+            on_step(metrics)
+            bar.set_postfix_str(f"reward {metrics['reward']:.3f}")
+            bar.update()
+
+
+def _resume(path: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> Run:
+    state = load_state(path)
+    if state is None:
+        return Run()
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return Run(**state["run"])
+
+
+def _rollout(
+    config: TrainConfig,
+    table: Table,
+    games: Sequence[dict[str, Any]],
+    run: Run,
+    concurrency: int,
+    folder: Path,
+) -> tuple[list[list[Episode]], int, int]:
+    """The groups to train on, how many others were dropped, and the first game of the next step.
+
+    Episodes that an interrupted run has written are read, not played again.
+    """
+    shard = folder / "rollouts" / f"step-{run.step:05d}.parquet"
+    episodes = list(read_episodes(shard)) if shard.exists() else []
+    kept: list[list[Episode]] = []
+    dropped, game = 0, run.next_game
+    limit = game + math.ceil(config.games_per_step * config.max_oversampling)
+    played = {
+        key: list(group) for key, group in groupby(episodes, key=lambda e: e.episode_id.rsplit("/", 1)[0])
+    }
+    while len(kept) < config.games_per_step and game < limit:
+        numbers = range(game, min(game + config.games_per_step - len(kept), limit))
+        jobs = [
+            job
+            for n in numbers
+            if f"train/{run.step}/{n}" not in played
+            for job in _group(config, games, run, n)
+        ]
+        for episode in asyncio.run(play_all(jobs, table.play, concurrency)):
+            played.setdefault(episode.episode_id.rsplit("/", 1)[0], []).append(episode)
+        groups = [played[f"train/{run.step}/{n}"] for n in numbers]
+        objections = [first_objection(group, config.filters) for group in groups]
+        kept += [group for group, objection in zip(groups, objections, strict=True) if objection is None]
+        dropped += len(groups) - objections.count(None)
+        game = numbers.stop
+        if jobs:
+            write_shard(shard, [episode for group in played.values() for episode in group])
+    if not kept:
+        reasons = sorted({str(first_objection(group, config.filters)) for group in played.values()})
+        raise UserError(
+            f"In training step {run.step} all {dropped} groups of episodes were dropped by the filter "
+            f"{', '.join(reasons)}; nothing can be learnt from them. Check the base model or train.filters."
+        )
+    return kept, dropped, game
+
+
+def _group(config: TrainConfig, games: Sequence[dict[str, Any]], run: Run, number: int) -> list[Job]:
+    game = games[number % len(games)]
+    ids = (f"train/{run.step}/{number}/{sample}" for sample in range(config.samples_per_game))
+    return [Job(episode_id, game, "policy", run.step) for episode_id in ids]
+
+
+def advantages(config: TrainConfig, groups: Sequence[Group]) -> list[TrainedSequence]:
+    """The sequences of all seats that the policy took; a seat is compared with the same seat of its group."""
+    traces, rewards, numbers = [], [], []
+    places: dict[tuple[int, str], int] = {}
+    for number, group in enumerate(groups):
+        for episode in group:
+            for seat, trace in episode.traces.items():
+                traces.append(trace)
+                rewards.append(episode.rewards[seat])
+                numbers.append(places.setdefault((number, seat), len(places)))
+    values = group_advantages(torch.tensor(rewards), torch.tensor(numbers), config.divide_by_std)
+    return [TrainedSequence(trace, value) for trace, value in zip(traces, values.tolist(), strict=True)]
+
+
+def update(
+    config: TrainConfig,
+    model: PreTrainedModel,
+    reference: PreTrainedModel | None,
+    optimizer: torch.optim.Optimizer,
+    sequences: Sequence[TrainedSequence],
+) -> dict[str, float]:
+    """Take `config.minibatches` optimiser steps on `sequences`; returns metrics by name.
+
+    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here
+    before the weights change: whether what is trained on is what was sampled.
+    """
+    totals: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "clipped_fraction": 0.0, "logprob_gap": 0.0}
+    if config.kl_coefficient:
+        totals["kl"] = 0.0
+    for i in range(config.minibatches):
+        part = sequences[i :: config.minibatches]
+        tokens = sum(sum(s.trace.loss_mask) for s in part)
+        optimizer.zero_grad()
+        for micro in _microbatches(part, config.microbatch_tokens):
+            batch = _Batch.of(micro, model.device)
+            weights = token_weights(batch.sequences, config.average_over)
+            share = (
+                len(batch.old_logprobs) / tokens
+                if config.average_over == "tokens"
+                else len(micro) / len(part)
+            )
+            logprobs = batch.logprobs(model, config.temperature)
+            losses = policy_loss(
+                logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high
+            )
+            if reference is not None and config.kl_coefficient:
+                with torch.no_grad():
+                    reference_logprobs = batch.logprobs(reference, config.temperature)
+                kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
+                losses = losses + config.kl_coefficient * kl
+                totals["kl"] += float((kl * weights).sum()) * share / config.minibatches
+            loss = (losses * weights).sum() * share
+            loss.backward()
+            with torch.no_grad():
+                gap = (logprobs - batch.old_logprobs).abs()
+                ratio = (logprobs - batch.old_logprobs).exp()
+                outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+                totals["loss"] += float(loss) / config.minibatches
+                totals["clipped_fraction"] += float((outside * weights).sum()) * share / config.minibatches
+                if i == 0:
+                    totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        totals["grad_norm"] += float(norm) / config.minibatches
+        optimizer.step()
+    return totals
+
+
+def _microbatches(sequences: Sequence[TrainedSequence], max_tokens: int) -> Iterator[list[TrainedSequence]]:
+    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one) each."""
+    batch: list[TrainedSequence] = []
+    for sequence in sorted(sequences, key=lambda s: len(s.trace.token_ids), reverse=True):
+        longest = len((batch or [sequence])[0].trace.token_ids)
+        if batch and (len(batch) + 1) * longest > max_tokens:
+            yield batch
+            batch = []
+        batch.append(sequence)
+    if batch:
+        yield batch
+
+
+class _Batch(NamedTuple):
+    """Sequences as tensors; what belongs to single tokens has one entry a sampled token, row by row."""
+
+    ids: torch.Tensor
+    """(sequences, length) int64, padded at the end, where causal attention does not look."""
+    sampled: torch.Tensor
+    """(sequences, length) bool."""
+    old_logprobs: torch.Tensor
+    advantages: torch.Tensor
+    sequences: torch.Tensor
+
+    @classmethod
+    def of(cls, sequences: Sequence[TrainedSequence], device: torch.device) -> "_Batch":
+        length = max(len(s.trace.token_ids) for s in sequences)
+        ids = torch.zeros(len(sequences), length, dtype=torch.long)
+        sampled = torch.zeros(len(sequences), length, dtype=torch.bool)
+        old = torch.zeros(len(sequences), length)
+        for i, (trace, _) in enumerate(sequences):
+            ids[i, : len(trace.token_ids)] = torch.tensor(trace.token_ids)
+            sampled[i, : len(trace.token_ids)] = torch.tensor(trace.loss_mask, dtype=torch.bool)
+            old[i, : len(trace.token_ids)] = torch.tensor(trace.logprobs)
+        rows = torch.arange(len(sequences))[:, None].expand_as(ids)[sampled]
+        advantages = torch.tensor([s.advantage for s in sequences])[rows]
+        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], advantages, rows)))
+
+    def logprobs(self, model: PreTrainedModel, temperature: float) -> torch.Tensor:
+        """(sampled tokens,) float32: log-prob of each under `model`, given all before it."""
+        hidden = model.get_decoder()(input_ids=self.ids, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
+        return torch.log_softmax(logits, dim=-1).gather(1, self.ids[self.sampled][:, None])[:, 0]
+
+
+def _describe(groups: Sequence[Group]) -> dict[str, float]:
+    """Means over the episodes of a step: reward, every fact of the game, tokens sampled."""
+    episodes = [episode for group in groups for episode in group]
+    means = {
+        "reward": float(np.mean([reward for e in episodes for reward in e.rewards.values()])),
+        "truncated": float(np.mean([e.status == "truncated" for e in episodes])),
+        "sampled_tokens": float(
+            np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in episodes])
+        ),
+    }
+    names = dict.fromkeys(name for e in episodes for name in e.facts)
+    return means | {
+        name: float(np.mean([e.facts[name] for e in episodes if name in e.facts])) for name in names
+    }

@@ -1,0 +1,58 @@
+"""The policy-gradient loss on sampled tokens."""
+
+from typing import Literal
+
+import torch
+
+KLEstimator = Literal["k1", "k2", "k3"]
+
+
+def policy_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> torch.Tensor:
+    """PPO's clipped surrogate for each token (Schulman et al. 2017, arXiv 1707.06347, equation 7).
+
+    The upper clip may differ from the lower one (Yu et al. 2025, DAPO, arXiv 2503.14476, equation 10).
+
+    Args:
+        logprobs, old_logprobs, advantages: (tokens,) float; the old ones are the rollout's.
+
+    Returns:
+        (tokens,) float, to be minimised.
+    """
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.minimum(ratio * advantages, clipped * advantages)
+
+
+def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: KLEstimator) -> torch.Tensor:
+    """Estimates KL(policy || reference) from each token sampled from the policy, (tokens,) float.
+
+    Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k1 is unbiased, k2 has less
+    variance, k3 is unbiased and never negative.
+    """
+    log_ratio = reference - logprobs
+    if estimator == "k1":
+        return -log_ratio
+    if estimator == "k2":
+        return log_ratio**2 / 2
+    return log_ratio.exp() - 1 - log_ratio
+
+
+def token_weights(sequences: torch.Tensor, average_over: Literal["tokens", "sequences"]) -> torch.Tensor:
+    """What each token counts in the mean of a batch; the weights sum to 1.
+
+    Over `tokens` each token counts the same, so long sequences count more (DAPO, equation 8); over
+    `sequences` each sequence counts the same (GRPO, equation 3).
+
+    Args:
+        sequences: (tokens,) int64, the sequence that each token belongs to.
+    """
+    if average_over == "tokens":
+        return torch.full(sequences.shape, 1 / max(len(sequences), 1))
+    _, index, lengths = torch.unique(sequences, return_inverse=True, return_counts=True)
+    return 1 / (len(lengths) * lengths[index].float())

@@ -1,0 +1,213 @@
+"""A tiny Qwen3 made from nothing, taught to play by imitation.
+
+Every demonstration is one tree: the path of turns with a closing branching off before each of them, all
+in one sequence under a tree mask. That teaches closing after any number of turns without teaching how
+many to take: that choice stands in the first token of a turn alone, and there the loss is weighted by
+how often a demonstrator goes on or stops (`stop_after`).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from renderers.base import Renderer
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+
+from slim_rl.config import WarmstartConfig
+from slim_rl.games.game import Demonstration
+from slim_rl.training.checkpoint import load_state, save_state
+
+
+class Tree(NamedTuple):
+    """One demonstration in tokens; numpy arrays of int64 but for the weights."""
+
+    ids: np.ndarray
+    """(tokens,): the path, then the branches."""
+    positions: np.ndarray
+    """(tokens,): place in the dialogue that the token stands in."""
+    branches: np.ndarray
+    """(tokens,): 0 on the path, another number on each branch."""
+    forks: np.ndarray
+    """(tokens,): how many tokens of the path a branch's token sees; 0 on the path itself."""
+    predictors: np.ndarray
+    """(targets,): index of the token whose output predicts the target."""
+    targets: np.ndarray
+    """(targets,): token ids."""
+    weights: np.ndarray
+    """(targets,) float32."""
+
+
+def encode_tree(
+    demonstration: Demonstration,
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    stop_after: Sequence[float],
+) -> Tree:
+    """`stop_after[i]`: probability that a demonstrator closes instead of taking turn i."""
+    tree = _Growing()
+    end = renderer.get_stop_token_ids()[0]
+
+    def spoken(text: str) -> list[int]:
+        return [*tokenizer.encode(text, add_special_tokens=False), end]
+
+    def heard(observation: str) -> list[int]:
+        message = {"role": "user", "content": observation}
+        if not said:
+            return renderer.render_ids([message], add_generation_prompt=True)
+        bridged = renderer.bridge_to_next_turn(tree.ids[: -len(said)], said, [message])
+        return bridged.token_ids[len(tree.ids) :]
+
+    said: list[int] = []
+    for i, observation in enumerate(demonstration.observations):
+        if i and i == len(demonstration.turns):
+            for aside, reply in demonstration.asides:
+                tree.branch(heard(aside), spoken(reply), 1.0)
+        tree.read(heard(observation))
+        tree.branch([], spoken(demonstration.closings[i]), stop_after[i] if i < len(stop_after) else 0.0)
+        if i < len(demonstration.turns):
+            said = spoken(demonstration.turns[i])
+            tree.say(said, float(sum(stop_after[i + 1 :])))
+    return tree.grown()
+
+
+class _Growing:
+    """A tree under construction; `ids` is its path."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self._learn: list[tuple[int, int, float]] = []  # index on the path, target, weight
+        self._branches: list[tuple[int, list[int], list[int], float]] = []
+
+    def read(self, ids: list[int]) -> None:
+        self.ids += ids
+
+    def say(self, ids: list[int], first_weight: float) -> None:
+        for j, token in enumerate(ids):
+            self._learn.append((len(self.ids) - 1 + j, token, first_weight if j == 0 else 1.0))
+        self.ids += ids
+
+    def branch(self, heard: list[int], said: list[int], first_weight: float) -> None:
+        """From the path's end so far: what is heard there, and what is to be said."""
+        self._branches.append((len(self.ids), heard, said, first_weight))
+
+    def grown(self) -> Tree:
+        ids, learn = list(self.ids), list(self._learn)
+        positions, branches, forks = list(range(len(ids))), [0] * len(ids), [0] * len(ids)
+        for number, (fork, heard, said, first_weight) in enumerate(self._branches, start=1):
+            start, length = len(ids), len(heard) + len(said)
+            before = [start + len(heard) - 1 if heard else fork - 1, *range(start + len(heard), start + length - 1)]
+            learn += zip(before, said, [first_weight, *[1.0] * (len(said) - 1)], strict=True)
+            ids += heard + said
+            positions += range(fork, fork + length)
+            branches += [number] * length
+            forks += [fork] * length
+        predictors, targets, weights = zip(*learn, strict=True)
+        integers = (np.array(x) for x in (ids, positions, branches, forks, predictors, targets))
+        return Tree(*integers, np.array(weights, dtype=np.float32))
+
+
+def imitation_loss(model: Qwen3ForCausalLM, trees: Sequence[Tree]) -> torch.Tensor:
+    """Weighted mean cross-entropy over the targets of a batch of trees."""
+    ids, positions, branches, forks = (
+        torch.from_numpy(_pad([getattr(tree, name) for tree in trees], fill))
+        for name, fill in (("ids", 0), ("positions", 0), ("branches", -1), ("forks", 0))
+    )
+    order = torch.arange(ids.shape[1])
+    same_branch = (branches[:, :, None] == branches[:, None, :]) & (order[:, None] >= order)
+    on_the_path = (branches == 0)[:, None, :] & (positions[:, None, :] < forks[:, :, None])
+    hidden = model.get_decoder()(
+        input_ids=ids,
+        position_ids=positions,
+        attention_mask=(same_branch | on_the_path)[:, None],
+        use_cache=False,
+    ).last_hidden_state
+    rows = torch.from_numpy(np.repeat(np.arange(len(trees)), [len(tree.targets) for tree in trees]))
+    predictors, targets, weights = (
+        torch.from_numpy(np.concatenate([getattr(tree, name) for tree in trees]))
+        for name in ("predictors", "targets", "weights")
+    )
+    logits = model.lm_head(hidden[rows, predictors])
+    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def _pad(rows: list[np.ndarray], fill: int) -> np.ndarray:
+    padded = np.full((len(rows), max(map(len, rows))), fill)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded
+
+
+def tiny_qwen(tokenizer: PreTrainedTokenizerBase, max_context_tokens: int, seed: int) -> Qwen3ForCausalLM:
+    """A Qwen3 of about 0.9 million parameters with random weights."""
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            max_position_embeddings=max_context_tokens,
+            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            initializer_range=0.05,
+            tie_word_embeddings=False,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    _embed_numbers(model, tokenizer)
+    return model
+
+
+@torch.no_grad()
+def _embed_numbers(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let the embeddings of integers start in numerical order: a line, and circles of several periods.
+
+    From random ones a model this small would have to learn the order of a hundred tokens first.
+    """
+    numbers = {int(token): i for token, i in tokenizer.get_vocab().items() if token.isdecimal()}
+    ids = torch.tensor([numbers[n] for n in sorted(numbers)])
+    x = torch.arange(len(ids)) / max(len(ids) - 1, 1)
+    waves = [f(2 * torch.pi * x * k) for k in (0.5, 1, 2, 4, 8) for f in (torch.sin, torch.cos)]
+    features = torch.stack([4 * (x - 0.5), *waves], dim=1)
+    weight = model.get_input_embeddings().weight
+    weight[ids, : features.shape[1]] = features * weight.std() * 2
+
+
+def imitate(
+    config: WarmstartConfig, model: Qwen3ForCausalLM, batches: Callable[[int], Sequence[Tree]], folder: Path
+) -> None:
+    """Train `model` in place on `batches(step)`, going on from the state in `folder`."""
+    steps = math.ceil(config.demonstrations / config.batch)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=config.weight_decay
+    )
+    state = load_state(folder / "state.pt") or {"step": 0}
+    if state["step"]:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step") as bar:
+        for step in range(state["step"], steps):
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * _warmup_and_cosine(step, steps, config.warmup_steps)
+            optimizer.zero_grad()
+            loss = imitation_loss(model, batches(step))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+            optimizer.step()
+            bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
+            bar.update()
+            if (step + 1) % config.checkpoint_every == 0:
+                state = {"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                save_state(folder / "state.pt", state)
+
+
+def _warmup_and_cosine(step: int, steps: int, warmup_steps: int) -> float:
+    return min(1.0, (step + 1) / max(warmup_steps, 1)) * (1 + math.cos(math.pi * step / steps)) / 2

@@ -1,0 +1,58 @@
+"""Stage `base_model`: the checkpoint that training starts from."""
+
+from pathlib import Path
+
+import torch
+
+from slim_rl.config import Config, load_config
+from slim_rl.errors import told_in_a_sentence
+from slim_rl.games.game import Demonstration
+from slim_rl.games.matching import WORDS, board_seed
+from slim_rl.games.matching.board import generate_boards
+from slim_rl.games.matching.scripted import demonstrate
+from slim_rl.players.policy import make_renderer
+from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.warmstart import Tree, encode_tree, imitate, tiny_qwen
+
+OUTPUT = Path("models/base")
+TOKENIZER_GAMES = 512  # enough for every phrase to occur
+
+
+def main() -> None:
+    config = load_config()
+    torch.set_num_threads(config.threads)
+    if config.model.base == "tiny":
+        make_tiny(config)
+    else:
+        save_model(OUTPUT, *load_model(config.model.base))
+
+
+def make_tiny(config: Config) -> None:
+    """A Qwen3 made from nothing that can play, and seldom asks."""
+    warm = config.warmstart
+    boards = list(
+        generate_boards(warm.demonstrations, board_seed(config.seed, "demonstrations"), config.board)
+    )
+
+    def shown(numbers: range) -> list[Demonstration]:
+        return [demonstrate(boards[n], warm.max_questions) for n in numbers if n < len(boards)]
+
+    tokenizer = phrase_tokenizer(chat_corpus(shown(range(TOKENIZER_GAMES))), WORDS)
+    renderer = make_renderer(tokenizer, config.model.thinking)
+
+    def batch(step: int) -> list[Tree]:
+        numbers = range(step * warm.batch, (step + 1) * warm.batch)
+        return [encode_tree(d, tokenizer, renderer, warm.stop_after) for d in shown(numbers)]
+
+    model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed)
+    parameters = [getattr(config, name).model_dump(mode="json") for name in ("board", "model", "warmstart")]
+    imitate(
+        warm, model, batch, work_folder(Path("work/base_model"), config.seed, config.threads, *parameters)
+    )
+    save_model(OUTPUT, model, tokenizer)
+
+
+if __name__ == "__main__":
+    with told_in_a_sentence():
+        main()

@@ -1,0 +1,59 @@
+"""Stage `evaluate`: who earns what on boards nobody was trained on, and on the boards that people played."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from slim_rl.config import Config, MatchingConfig, load_config
+from slim_rl.engines.local import LocalEngine
+from slim_rl.errors import told_in_a_sentence
+from slim_rl.games.matching import read_games
+from slim_rl.games.matching.human import human_episode, human_games
+from slim_rl.players.policy import make_renderer
+from slim_rl.rollout.collect import collect
+from slim_rl.rollout.store import write_shard
+from slim_rl.rollout.table import Job, Table
+from slim_rl.training.checkpoint import load_model, work_folder
+from stages.seating import matching_table, reference_table
+
+GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
+CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
+OUTPUT = Path("data/episodes")
+FAITHFUL = MatchingConfig(size=8, selection="dialop")  # the boards that people played
+
+
+def main() -> None:
+    config = load_config()
+    torch.set_num_threads(config.threads)
+    held_out, human = read_games(GAMES), human_games(HUMAN)
+    folder = work_folder(
+        Path("work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
+    )
+    for player, checkpoint in CHECKPOINTS.items():
+        play(config, checkpoint_table(config, checkpoint), player, held_out, folder / "held-out" / player)
+    for player in config.evaluate.references:
+        play(config, reference_table(config, config.board), player, held_out, folder / "held-out" / player)
+    for player in config.evaluate.human_references:
+        play(config, reference_table(config, FAITHFUL), player, human, folder / "human-boards" / player)
+    write_shard(folder / "human-boards/humans/00000.parquet", [human_episode(game) for game in human])
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    os.replace(folder, OUTPUT)
+
+
+def play(config: Config, table: Table, player: str, games: Sequence[dict], folder: Path) -> None:
+    jobs = [Job(f"{folder.parent.name}/{player}/{game['game_id']}", game, player) for game in games]
+    collect(jobs, table.play, folder, config.concurrency, f"{folder.parent.name}: {player}")
+
+
+def checkpoint_table(config: Config, checkpoint: Path) -> Table:
+    model, tokenizer = load_model(checkpoint)
+    renderer = make_renderer(tokenizer, config.model.thinking)
+    return matching_table(config, LocalEngine(model), renderer, config.evaluate.temperature)
+
+
+if __name__ == "__main__":
+    with told_in_a_sentence():
+        main()

@@ -1,0 +1,33 @@
+"""Who sits at the matching game's table, as the parameters say."""
+
+from renderers.base import Renderer
+
+from slim_rl.config import Config, MatchingConfig
+from slim_rl.engines.engine import Engine
+from slim_rl.games.matching import load_game
+from slim_rl.games.matching.rules import SEATS
+from slim_rl.games.matching.scripted import reference_player, shy_partner
+from slim_rl.rollout.table import PlayerMaker, Table, policy_seat
+
+AGENT, PARTNER = SEATS
+
+
+def matching_table(config: Config, engine: Engine, renderer: Renderer, temperature: float) -> Table:
+    """The policy in the agent's seat."""
+    return _table(config, policy_seat(engine, renderer, config.model.turn_tokens, temperature))
+
+
+def reference_table(config: Config, boards: MatchingConfig) -> Table:
+    """The scripted player that each job names in the agent's seat; `boards` says how they were selected."""
+    return _table(config, lambda game, seat, job, seed: reference_player(job.player, game, boards, seed))
+
+
+def _table(config: Config, agent: PlayerMaker) -> Table:
+    def partner(game, seat, job, seed):
+        return shy_partner(game, seat, config.partner.always_accept)
+
+    return Table(
+        load_game=lambda line: load_game(line, config.games.max_turns),
+        seats={AGENT: agent, PARTNER: partner},
+        seed=config.seed,
+    )

@@ -1,0 +1,58 @@
+"""Stage `train`: GRPO on the quality of the final assignment alone."""
+
+import copy
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from dvclive import Live
+
+from slim_rl.config import load_config
+from slim_rl.engines.local import LocalEngine
+from slim_rl.errors import told_in_a_sentence
+from slim_rl.games.matching import read_games
+from slim_rl.players.policy import make_renderer
+from slim_rl.rollout.table import Table
+from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.grpo import train
+from stages.seating import matching_table
+
+GAMES, BASE = Path("data/games/train.jsonl"), Path("models/base")
+TRAINED, ROLLOUTS, CURVES = Path("models/trained"), Path("data/rollouts"), Path("reports/training")
+
+
+def main() -> None:
+    config = load_config()
+    torch.set_num_threads(config.threads)
+    games = read_games(GAMES)
+    model, tokenizer = load_model(BASE)
+    reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
+    renderer = make_renderer(tokenizer, config.model.thinking)
+
+    def make_table(engine: LocalEngine) -> Table:
+        return matching_table(config, engine, renderer, config.train.temperature)
+
+    parameters = config.model_dump(
+        mode="json", include={"seed", "threads", "games", "partner", "model", "train"}
+    )
+    folder = work_folder(Path("work/train"), parameters, GAMES, BASE)
+    # Curves are written anew from the run's history, so that an interruption leaves no trace in them.
+    with Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False) as live:
+
+        def log(metrics: dict[str, float]) -> None:
+            for name, value in metrics.items():
+                live.log_metric(name.replace(".", "/"), value)
+            live.next_step()
+
+        train(config.train, model, reference, games, make_table, config.concurrency, folder, log)
+    save_model(TRAINED, model, tokenizer)
+    shutil.rmtree(ROLLOUTS, ignore_errors=True)
+    ROLLOUTS.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(folder / "rollouts", ROLLOUTS)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    with told_in_a_sentence():
+        main()

@@ -1,0 +1,257 @@
+import json
+from itertools import islice, permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import ks_2samp
+
+from slim_rl.config import MatchingConfig
+from slim_rl.games.matching import board as boards_module
+from slim_rl.games.matching.board import (
+    Board,
+    assignment_by_view,
+    assignment_value,
+    draw,
+    generate_boards,
+    optimal_assignment,
+    passes,
+    posterior_mean,
+)
+
+HUMAN = Path(__file__).parents[2] / "data" / "human" / "human_games.jsonl"
+
+
+# The rules once more, as plainly as they can be put.
+
+
+def plain_value(table, known):
+    """DialOp's `find_max_value_known_assignment`: choose by what is known, score on the true table."""
+    rows, columns = linear_sum_assignment(-1.0 * table * known - 50.0 * (1 - known))
+    return int(table[rows, columns].sum())
+
+
+def plain_keeps(table, masks, config):
+    best = plain_value(table, masks[0] | masks[1])
+    if config.selection == "dialop":
+        return all(plain_value(table, mask) * config.stake < best for mask in masks)
+    rows = np.arange(len(table))
+    values = [table[rows, list(columns)].sum() for columns in permutations(rows)]
+    return best > config.stake * np.mean(values)
+
+
+def plain_boards(count, seed, config):
+    rng = np.random.default_rng(seed)
+    shape = config.size, config.size
+    while count:
+        masks = np.stack([rng.random(shape) < config.p_agent, rng.random(shape) < config.p_partner])
+        table = np.where(masks.any(0), rng.integers(0, 100, shape), 50)
+        if plain_keeps(table, masks, config):
+            count -= 1
+            yield Board(table, masks, rng.uniform(*config.scale_range, 2))
+
+
+def human_states():
+    return [json.loads(line) for line in HUMAN.read_text().splitlines()]
+
+
+def states(boards):
+    return [board.to_game_state() for board in boards]
+
+
+def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
+    games = human_states()
+    assert len(games) == 100
+    for game in games:
+        board = Board.from_game_state(game)  # raises if the optimum differs
+        assert board.to_game_state() == {key: game[key] for key in board.to_game_state()}
+        assert board.numbers(1)[~board.masks[1]].max() == -1
+        row, column = np.argwhere(board.masks[0])[0]
+        assert board.numbers(0)[row, column] == int(game["table"][row][column] * game["scale1"])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"mask2": None}, "has no mask2"),
+        ({"table": [[1, 2]]}, r"table must be a square matrix, not of shape \(1, 2\)"),
+        ({"table": [[1, 2], [3]]}, "rows differ in length"),
+        ({"table": [["a", "b"], ["c", "d"]]}, "table must hold whole numbers from 0 to 99"),
+        ({"table": [[1, 2], [3, 100]]}, "table must hold whole numbers from 0 to 99"),
+        ({"table": [[1, 2], [3, 4.5]]}, "table must hold whole numbers from 0 to 99"),
+        ({"mask1": [[1]]}, "mask1 must be 2 x 2 like the table, not 1 x 1"),
+        ({"mask2": [[0, 1], [2, 0]]}, "mask2 must hold whole numbers from 0 to 1"),
+        ({"scale1": 0}, "scale1 must be a number greater than 0, not 0"),
+        ({"scale2": "1"}, "scale2 must be a number greater than 0, not '1'"),
+        ({"best_assignment_reward": 6}, "records best_assignment_reward 6, but it is 5"),
+    ],
+)
+def test_a_bad_game_state_is_refused_in_a_sentence(change, sentence):
+    good = {
+        "table": [[1, 2], [3, 4]],
+        "mask1": [[1, 1], [1, 1]],
+        "mask2": [[0, 0], [0, 0]],
+        "scale1": 1.0,
+        "scale2": 2.5,
+        "best_assignment_reward": 5,
+    }
+    assert Board.from_game_state({**good, "result": "extra keys are left alone"}).size == 2
+    bad = {key: value for key, value in {**good, **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=sentence):
+        Board.from_game_state(bad)
+
+
+@pytest.mark.parametrize("selection", ["dialop", "stakes"])
+def test_same_seed_same_boards_however_many_processes(selection):
+    config = MatchingConfig(size=3, selection=selection)
+    alone = states(generate_boards(150, 7, config))
+    assert states(generate_boards(150, 7, config, processes=2)) == alone
+    assert states(generate_boards(70, 7, config)) == alone[:70]
+    assert states(generate_boards(70, 8, config)) != alone[:70]
+    assert len({json.dumps(state) for state in alone}) == 150
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    size=st.integers(2, 8),
+    seed=st.integers(0, 2**32),
+    selection=st.sampled_from(["dialop", "stakes"]),
+    stake=st.floats(1.0, 1.1),  # low enough that no board is taken after 10,000 refusals
+)
+def test_every_board_satisfies_the_rules(size, seed, selection, stake):
+    config = MatchingConfig(size=size, selection=selection, stake=stake)
+    for board in generate_boards(3, seed, config):
+        assert board.table.shape == (size, size) and board.table.dtype == np.int64
+        assert board.table.min() >= 0 and board.table.max() <= 99
+        assert (board.table[~board.masks.any(0)] == 50).all()
+        assert all(config.scale_range[0] <= scale <= config.scale_range[1] for scale in board.scales)
+        if size < 7 or selection == "dialop":  # 8! assignments one by one are too many here
+            assert plain_keeps(board.table, board.masks, config)
+        assert board.best_assignment_reward == plain_value(board.table, board.masks.any(0))
+        assert Board.from_game_state(board.to_game_state()).to_game_state() == board.to_game_state()
+
+
+@pytest.mark.parametrize(
+    ("size", "selection", "stake", "count"),
+    [
+        (8, "dialop", 1.25, 30_000),
+        (8, "dialop", 1.1, 3_000),  # many near the line
+        (5, "dialop", 1.25, 5_000),
+        (2, "dialop", 1.25, 5_000),  # many ties
+        (4, "stakes", 1.4, 1_000),
+    ],
+)
+def test_the_screen_keeps_exactly_what_the_plain_rules_keep(size, selection, stake, count):
+    config = MatchingConfig(size=size, selection=selection, stake=stake)
+    tables, masks = draw(count, np.random.default_rng(11), config)
+    wide = tables.astype(np.int64)
+    plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(count)]
+    fast = passes(tables, masks, config)
+    assert 0 < fast.sum() < count
+    assert fast.tolist() == plain
+
+
+def test_ties_fall_as_in_dialop():
+    # Values out of {40, 50, 60} tie all the time; who takes another of the best assignments errs.
+    rng = np.random.default_rng(3)
+    config = MatchingConfig(size=5, selection="dialop", stake=1.05)
+    masks = rng.random((2, 5, 5, 3_000)) < 0.4
+    tables = np.where(masks.any(0), rng.choice([40, 50, 60], (5, 5, 3_000)), 50).astype(np.int16)
+    wide = tables.astype(np.int64)
+    plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(3_000)]
+    assert passes(tables, masks, config).tolist() == plain
+    board = Board(wide[..., 0], masks[..., 0], np.ones(2))
+    own = assignment_by_view(board, board.masks[0])
+    assert assignment_value(board.table, own) == plain_value(board.table, board.masks[0])
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_dynamic_programming_finds_what_scipy_finds(size):
+    scores = np.random.default_rng(size).integers(-500, 500, (size, size, 50)).astype(np.int32)
+    best = [assignment_value(scores[..., i], optimal_assignment(scores[..., i])) for i in range(50)]
+    assert boards_module._best_sums(scores).tolist() == best
+
+
+def test_boards_are_distributed_as_the_plain_rules_distribute_them():
+    config = MatchingConfig(size=3, selection="dialop")
+    ours = list(generate_boards(1_000, 5, config))
+    plain = list(plain_boards(1_000, 6, config))
+
+    for of in [
+        lambda board: board.best_assignment_reward,
+        lambda board: board.table.mean(),
+        lambda board: board.table[0, 0],
+        lambda board: board.masks[0].sum(),
+        lambda board: board.masks[1].sum(),
+        lambda board: board.scales[1],
+        lambda board: plain_value(board.table, board.masks[0]) / board.best_assignment_reward,
+    ]:
+        assert ks_2samp([of(board) for board in ours], [of(board) for board in plain]).pvalue > 0.01
+
+
+def test_dialop_takes_the_board_after_10_001_refusals_as_it_is():
+    # Both see everything, so nothing passes. DialOp asks for more than 10,000, counted from 0.
+    config = MatchingConfig(size=3, selection="dialop", p_agent=1, p_partner=1)
+    [board] = generate_boards(1, 2, config)
+    rng = np.random.default_rng([2, 0])
+    batches = [draw(boards_module._BATCH, rng, config)[0] for _ in range(10)]
+    assert (board.table == np.concatenate(batches, -1)[..., 10_001]).all()
+    assert len(list(generate_boards(3, 2, config))) == 3
+
+
+def test_refusals_are_counted_anew_after_a_board_and_across_batches():
+    config = MatchingConfig(selection="dialop")
+    passed = np.zeros(25_000, bool)
+    passed[4_000] = True
+    assert boards_module._taken(passed, 0, config) == ([4_000, 14_002, 24_004], 995)
+    assert boards_module._taken(passed[:1], 10_000, config) == ([], 10_001)
+    assert boards_module._taken(passed[:1], 10_001, config) == ([0], 0)
+
+
+def test_stakes_that_no_board_reaches_are_an_error_that_names_stake():
+    config = MatchingConfig(size=3, stake=50)
+    with pytest.raises(ValueError, match="lower `stake`"):
+        next(generate_boards(1, 0, config))
+
+
+@pytest.mark.parametrize("player", [0, 1])
+def test_posterior_mean_agrees_with_plain_rejection(player):
+    config = MatchingConfig(size=2, selection="dialop", p_agent=0.4, p_partner=0.7)
+    rng = np.random.default_rng(9)
+    board = next(islice(generate_boards(10, 4, config), 4, None))
+    known, chance = board.masks[player], (0.4, 0.7)[1 - player]
+    kept = []
+    while len(kept) < 800:
+        seen = rng.random((2, 2)) < chance
+        table = np.where(known, board.table, np.where(seen, rng.integers(0, 100, (2, 2)), 50))
+        masks = np.stack([known, seen] if player == 0 else [seen, known])
+        if plain_keeps(table, masks, config):
+            kept.append(table)
+    mean = posterior_mean(board, player, config, rng, accepted=2_000)
+    assert (mean[known] == board.table[known]).all()
+    error = np.std(kept, 0) / np.sqrt(800) + 1e-9
+    assert (np.abs(mean - np.mean(kept, 0)) < 5 * error).all()
+
+
+def test_a_view_that_cannot_occur_is_expected_at_50(monkeypatch):
+    monkeypatch.setattr(boards_module, "_MAX_BATCHES", 2)
+    board = Board(np.full((3, 3), 7), np.ones((2, 3, 3), bool), np.ones(2))
+    board.masks[0, 0, 0] = False
+    mean = posterior_mean(board, 0, MatchingConfig(size=3, stake=50), np.random.default_rng(0))
+    assert mean[0, 0] == 50 and (mean.ravel()[1:] == 7).all()
+
+
+@pytest.mark.parametrize(("selection", "leaks"), [("dialop", True), ("stakes", False)])
+def test_dialop_tells_a_player_who_asks_nothing_what_stakes_does_not(selection, leaks):
+    config = MatchingConfig(size=3, selection=selection)
+    rng = np.random.default_rng(1)
+    gains = []
+    for board in generate_boards(100, 21, config):
+        bayes = optimal_assignment(posterior_mean(board, 0, config, rng, accepted=300))
+        own = assignment_by_view(board, board.masks[0])
+        gain = assignment_value(board.table, bayes) - assignment_value(board.table, own)
+        gains.append(gain / board.best_assignment_reward)
+    assert (np.mean(gains) > 0.15) == leaks
