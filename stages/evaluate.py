@@ -11,9 +11,10 @@ from slim_rl.config import Config, MatchingConfig, load_config
 from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
-from slim_rl.games.matching.human import human_episode, human_games
+from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.players.policy import make_renderer
 from slim_rl.rollout.collect import collect
+from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
 from slim_rl.training.checkpoint import load_model, work_folder
@@ -46,6 +47,20 @@ def main() -> None:
 def play(config: Config, table: Table, player: str, games: Sequence[dict], folder: Path) -> None:
     jobs = [Job(f"{folder.parent.name}/{player}/{game['game_id']}", game, player) for game in games]
     collect(jobs, table.play, folder, config.concurrency, f"{folder.parent.name}: {player}")
+
+
+def human_episode(game: dict) -> Episode:
+    played = replay(game).game
+    turns = [Turn(seat, "", text) for seat, text in transcript(game)]
+    return Episode(
+        f"human-boards/humans/{game['game_id']}",
+        game["game_id"],
+        "humans",
+        step=0,
+        turns=turns,
+        rewards=played.rewards(),
+        facts=played.facts(),
+    )
 
 
 def checkpoint_table(config: Config, checkpoint: Path) -> Table:

@@ -15,7 +15,7 @@ def main() -> None:
     config = load_config()
     for name, count in (("train", config.games.train_count), ("evaluate", config.games.eval_count)):
         seed = board_seed(config.seed, name)
-        games = generate_games(count, seed, config.board, processes=config.threads)
+        games = generate_games(count, seed, config.board)
         lines = [
             json.dumps(game) + "\n" for game in tqdm(games, total=count, desc=f"{name} games", unit="game")
         ]

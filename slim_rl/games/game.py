@@ -51,5 +51,3 @@ class Demonstration(NamedTuple):
     turns: list[str]
     closings: list[str]
     """What would end the game well instead of turn i; one more than `turns`."""
-    asides: list[tuple[str, str]]
-    """What could be heard after the last turn instead, and a good reply to it."""

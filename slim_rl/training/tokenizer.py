@@ -1,8 +1,9 @@
 """A tokenizer for a small world: what is said there over and over becomes one token.
 
-Given words and integers are tokens of their own; any other stretch of text between them that occurs in
-the corpus is one token too; everything else falls back to bytes, so every text has tokens. The chat
-markers are Qwen's, so that Qwen's renderer and chat format fit.
+Text is cut before and after integers and before given words, and after every line; each piece that occurs
+in the corpus is one token, so a word keeps the phrase that follows it ("Ava Li's score for "). Everything
+else falls back to bytes, so every text has tokens. The chat markers are Qwen's, so that Qwen's renderer and
+chat format fit.
 """
 
 import re
@@ -23,10 +24,11 @@ _PHRASE_SCORE, _BYTE_SCORE = -1.0, -100.0  # a phrase always beats its spelling 
 
 def phrase_tokenizer(corpus: Iterable[str], words: Iterable[str]) -> PreTrainedTokenizerFast:
     """Build the tokenizer; `corpus` holds texts as they will be encoded, chat headers included."""
-    split = pre_tokenizers.Split(Regex("|".join([*map(re.escape, words), r"\d+"])), "isolated")
+    word = "|".join(map(re.escape, words))
+    split = pre_tokenizers.Split(Regex(rf"\d+|(?:{word})(?:(?!{word})[^\d\n])*\n?"), "isolated")
     pieces = {piece for text in set(corpus) for piece, _ in split.pre_tokenize_str(text)}
     largest = max((int(piece) for piece in pieces if piece.isdecimal()), default=0)
-    phrases = sorted(pieces - {p for p in pieces if p.isdecimal()} | {*words})
+    phrases = sorted(piece for piece in pieces if not piece.isdecimal())
     numbers = [str(n) for n in range(largest + 1)]
     vocabulary = [(marker, 0.0) for marker in _MARKERS]
     vocabulary += [(piece, _PHRASE_SCORE) for piece in numbers + phrases]
@@ -48,5 +50,4 @@ def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
     for shown in demonstrations:
         corpus.update("user\n" + observation for observation in shown.observations)
         corpus.update(shown.turns + shown.closings)
-        corpus.update(text for aside, reply in shown.asides for text in ("user\n" + aside, reply))
     return corpus

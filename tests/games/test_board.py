@@ -154,14 +154,16 @@ def test_the_screen_keeps_exactly_what_the_plain_rules_keep(size, selection, sta
     assert fast.tolist() == plain
 
 
-def test_ties_fall_as_in_dialop():
-    # Values out of {40, 50, 60} tie all the time; who takes another of the best assignments errs.
+@pytest.mark.parametrize(("size", "values"), [(5, [40, 50, 60]), (8, [0, 50, 99])])
+def test_ties_fall_as_in_dialop(size, values):
+    # Few values tie all the time, and the extreme ones test the bounds.
     rng = np.random.default_rng(3)
-    config = MatchingConfig(size=5, selection="dialop", stake=1.05)
-    masks = rng.random((2, 5, 5, 3_000)) < 0.4
-    tables = np.where(masks.any(0), rng.choice([40, 50, 60], (5, 5, 3_000)), 50).astype(np.int16)
+    config = MatchingConfig(size=size, selection="dialop", stake=1.05)
+    masks = rng.random((2, size, size, 3_000)) < 0.4
+    tables = np.where(masks.any(0), rng.choice(values, (size, size, 3_000)), 50).astype(np.int16)
     wide = tables.astype(np.int64)
     plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(3_000)]
+    assert 0 < sum(plain) < 3_000
     assert passes(tables, masks, config).tolist() == plain
     board = Board(wide[..., 0], masks[..., 0], np.ones(2))
     own = assignment_by_view(board, board.masks[0])
@@ -170,7 +172,7 @@ def test_ties_fall_as_in_dialop():
 
 @pytest.mark.parametrize("size", range(2, 9))
 def test_dynamic_programming_finds_what_scipy_finds(size):
-    scores = np.random.default_rng(size).integers(-500, 500, (size, size, 50)).astype(np.int32)
+    scores = np.random.default_rng(size).integers(-4000, 4000, (size, size, 50)).astype(np.int16)
     best = [assignment_value(scores[..., i], optimal_assignment(scores[..., i])) for i in range(50)]
     assert boards_module._best_sums(scores).tolist() == best
 

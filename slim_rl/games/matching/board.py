@@ -270,10 +270,17 @@ def _ceiling(tables: np.ndarray) -> np.ndarray:
 
 
 def _least_reward(tables: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(B,): the least true value of an assignment that is best in the view `mask` (N, N, B)."""
-    # One maximum for both: the value in the view first, then, among its ties, the lowest true value.
-    # A true value is below 1024, so the two do not mix.
-    return -_best_sums(_view(tables, mask) * np.int32(1024) - tables) & 1023
+    """(B,) int16: a lower bound of what the choice by the view `mask` (N, N, B) earns, for any tie.
+
+    One maximum finds both the value in the view and, among its ties, the least that the cells not
+    seen add to it. These are rounded down to tens, so that both fit into 16 bits:
+    8 x (50 x 80 + 5) < 2**15, and 8 of them, -40..32 tens, do not reach the next multiple of 80.
+    """
+    view = (tables - UNKNOWN) * mask
+    hidden = (tables - UNKNOWN - view) // 10
+    best = _best_sums(view * 80 - hidden)
+    value = -((40 - best) // 80)
+    return UNKNOWN * len(tables) + value + 10 * (80 * value - best)
 
 
 def _best_sums(scores: np.ndarray) -> np.ndarray:

@@ -18,8 +18,6 @@ from slim_rl.games.matching.names import format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_pairs, asks_something
 from slim_rl.games.matching.rules import MatchingGame, View
 
-_ASIDES = 3
-
 PRIOR_MEAN = 50.0
 """What the rules count an unseen cell as."""
 
@@ -83,8 +81,6 @@ class ReferencePlayer:
     ):
         self._values = _values(view.numbers, view.scale) if estimate is None else estimate.copy()
         self._open = [(int(r), int(p)) for r, p in np.argwhere(~view.mask)]
-        self._numbers = {(int(r), int(p)): int(view.numbers[r, p]) for r, p in np.argwhere(view.mask)}
-        self._rng = rng
         if order == "random":
             rng.shuffle(self._open)
         self._order, self._left, self._exactly = order, questions, exactly
@@ -108,16 +104,9 @@ class ReferencePlayer:
         best = optimal_assignment(self._values) if self._exactly is None else self._exactly
         return "[propose] " + format_proposal(tuple(int(paper) for paper in best))
 
-    def aside(self) -> tuple[str, str]:
-        """Being asked about a score that it has seen or heard, and what it would answer."""
-        cells = list(self._numbers)
-        r, p = cells[self._rng.integers(len(cells))] if cells else self._open[0]
-        return f"Partner: {question(r, p)}", f"[message] {answer(r, p, self._numbers.get((r, p), -1))}"
-
     def hear(self, reply: str) -> None:
         if self._asked and (number := re.search(r"\d+", reply)):
             self._values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
-            self._numbers[self._asked] = int(number[0])
         self._asked = None
 
     def _next_cell(self) -> tuple[int, int]:
@@ -171,20 +160,15 @@ def reference_player(name: str, game: MatchingGame, config: MatchingConfig, seed
     )
 
 
-def demonstrate(board: Board, max_questions: int, rng: np.random.Generator) -> Demonstration:
-    """The agent's seat played by a reference that asks in table order, before a shy partner.
-
-    As an aside the partner asks about some scores itself: giving them back is the plainest exercise in
-    knowing what one has read and heard.
-    """
+def demonstrate(board: Board, max_questions: int) -> Demonstration:
+    """The agent's seat played by a reference that asks in table order, before a shy partner."""
     game = MatchingGame(board, max_turns=2 * max_questions + 2)
     agent, partner = game.seats
     view = game.view(agent)
-    asker = ReferencePlayer(view, float(board.scales[1]), max_questions, "table", rng)
+    asker = ReferencePlayer(view, float(board.scales[1]), max_questions, "table", np.random.default_rng(0))
     shy = ShyPartner(game.view(partner), always_accept=True)
-    shown = Demonstration([game.observe(agent)], [], [asker.proposal()], [])
+    shown = Demonstration([game.observe(agent)], [], [asker.proposal()])
     for _ in range(min(max_questions, int((~view.mask).sum()))):
-        shown.asides[:] = [asker.aside() for _ in range(_ASIDES)]
         shown.turns.append(asker.turn(shown.observations[-1]))
         game.step(shown.turns[-1])
         game.step(shy.turn(game.observe(partner)))

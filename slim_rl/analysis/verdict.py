@@ -1,0 +1,109 @@
+"""Did the model learn to ask? One sentence, by criteria fixed before the numbers are seen.
+
+A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So three
+things must hold together on the held-out games: it asks clearly more, it earns clearly more, and it earns
+more than anyone can who asks nothing.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+
+from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
+
+MIN_GAMES = 100
+"""With fewer the standard error of a reward (its deviation is about 0.15) exceeds 0.015, too much to tell."""
+MIN_RATIO = 2.0
+"""Useful questions must at least double,"""
+MIN_MORE = 0.5
+"""and grow by at least one in every other game, lest twice almost nothing count as asking."""
+
+
+class Criterion(NamedTuple):
+    met: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    supported: bool
+    text: str
+    """Begins with "Supported" or "Not supported"."""
+    criteria: tuple[Criterion, ...]
+    asks: Estimate
+    """Useful questions a game, trained less base, on the same games."""
+    gain: Estimate
+    """Reward, trained less base, on the same games."""
+    pays: Estimate
+    """Reward, trained less the no-question Bayesian player, on the same games."""
+    leak: Estimate
+    """Reward of the no-question Bayesian player less what its own view alone would earn."""
+
+
+def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Verdict:
+    """The verdict on the episodes of the base model, the trained one and the no-question Bayesian player.
+
+    Args:
+        base, trained, bayes: `Sample.episodes` on the same held-out games.
+    """
+    asks = paired_difference(trained, base, "useful_questions")
+    gain = paired_difference(trained, base, "reward")
+    pays = paired_difference(trained, bayes, "reward")
+    leak = estimate(bayes.assign(leak=bayes["reward"] - bayes["own_view"]), "leak")
+
+    def both(column: str, spec: str) -> tuple[str, str]:
+        return tuple(f"{episodes[column].mean():{spec}}" for episodes in (base, trained))
+
+    (few, many), (low, high) = both("useful_questions", ".2f"), both("reward", ".3f")
+    unasked = f"{bayes['reward'].mean():.3f}"
+    doubled = trained["useful_questions"].mean() >= MIN_RATIO * base["useful_questions"].mean()
+    asks_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled)
+    earns_more, asking_pays = gain.low > 0, pays.low > 0
+    games = min(asks.games, pays.games)
+    criteria = (
+        Criterion(
+            asks_more,
+            f"It asks more: {many} useful questions a game after {few}, a difference of {asks.text('.2f')}; "
+            f"required: at least twice as many, {MIN_MORE} more, and the interval above 0.",
+        ),
+        Criterion(
+            earns_more,
+            f"It earns more: reward {high} after {low}, a difference of {gain.text()}; "
+            "required: the interval above 0.",
+        ),
+        Criterion(
+            asking_pays,
+            f"The no-question Bayesian player is {'beaten' if asking_pays else 'not beaten'}: it earns "
+            f"{unasked}, the trained model more by {pays.text()}; required: the interval above 0.",
+        ),
+    )
+    enough = games >= MIN_GAMES
+    supported = enough and asks_more and earns_more and asking_pays
+    questions, rewards = f"from {few} to {many} a game", f"from {low} to {high}"
+    if not enough:
+        reason = f"too little data. The players share {games} games; {MIN_GAMES} are needed for a verdict."
+    elif supported:
+        reason = (
+            f"the trained model asks {many} useful questions a game instead of {few}, its reward rises "
+            f"{rewards}, and no player who asks nothing can be expected to earn more than {unasked}."
+        )
+    elif asks_more and earns_more:
+        reason = (
+            f"gains that need no asking. Useful questions rise {questions} and the reward {rewards}, "
+            f"but a player who asks nothing earns {unasked}."
+        )
+    elif earns_more:
+        reason = f"gains without asking. The reward rises {rewards}, but useful questions go {questions}."
+    elif asks_more:
+        reason = f"asks more without gain. Useful questions rise {questions}, but the reward goes {rewards}."
+    else:
+        reason = (
+            f"neither asks nor earns clearly more. Useful questions go {questions}, the reward {rewards}."
+        )
+    if enough and not supported and leak.low > 0:
+        reason += (
+            f" The boards leak: knowing how they were selected is worth {leak.mean:.3f} without a question."
+        )
+    text = f"{'Supported' if supported else 'Not supported'}: {reason}"
+    return Verdict(supported, text, criteria, asks, gain, pays, leak)
