@@ -44,6 +44,7 @@ def training_figure(training: pd.DataFrame, unasked: Estimate) -> Figure:
     _curve(below, training, "questions", "all questions", VERMILLION, "--")
     _curve(below, training, "useful_questions", "useful questions", BLUE, "-")
     below.set(xlabel="training step", ylabel="questions a game", ylim=(0, None))
+    below.xaxis.get_major_locator().set_params(integer=True)
     for axes in (above, below):
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure

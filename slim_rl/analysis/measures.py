@@ -61,8 +61,12 @@ MEASURES = (
     Measure("turns", "Turns", "turns of both players in a game"),
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),
 )
+"""In the order of a report's columns."""
+TALK_MEASURES = tuple(m for m in MEASURES if m.name in ("reward", "questions", "turns"))
+"""Those that mean the same for people, who tell each other much unasked and ask about more than one score at
+a time: what was useful to them, and what they knew in the end, is not in the facts."""
 
-_REFERENCES = {
+_TITLES = {
     "base": "Base model",
     "trained": "Trained model",
     "humans": "People",
@@ -77,11 +81,11 @@ def title(player: str) -> str:
     """What a report calls `player`."""
     if asks := re.fullmatch(r"asks-(\d+)-(\w+)", player):
         return f"Asks {asks[1]}, {_ORDERS.get(asks[2], asks[2])}"
-    return _REFERENCES.get(player, player)
+    return _TITLES.get(player, player)
 
 
 def _rank(player: str) -> tuple[int, int, str]:
-    known = [*_REFERENCES].index(player) if player in _REFERENCES else len(_REFERENCES)
+    known = [*_TITLES].index(player) if player in _TITLES else len(_TITLES)
     number = re.search(r"\d+", player)
     return known, int(number[0]) if number else 0, player
 
@@ -109,7 +113,7 @@ def read_sample(folder: Path) -> Sample:
     """
     frame = read_frame(folder)
     if frame.empty:
-        raise UserError(f"There are no episodes in {folder} to analyze; `dvc repro` plays them.")
+        raise UserError(_no_episodes(folder))
     failed = frame["status"] == "failed"
     if failed.all():
         raise UserError(
@@ -143,5 +147,12 @@ def read_players(folder: Path, required: Iterable[str] = ()) -> dict[str, Sample
     """
     names = {path.name for path in folder.glob("*") if path.is_dir()} | set(required)
     if not names:
-        raise UserError(f"There are no episodes in {folder} to analyze; `dvc repro` plays them.")
+        raise UserError(_no_episodes(folder))
     return {name: read_sample(folder / name) for name in sorted(names, key=_rank)}
+
+
+def _no_episodes(folder: Path) -> str:
+    return (
+        f"There are no episodes in {folder} to analyze; `dvc repro` plays them, "
+        "those of a reference player if the parameters of `evaluate` name it."
+    )

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures, statistics, verdict
-from slim_rl.analysis.measures import AGENT, MEASURES, Sample, title
+from slim_rl.analysis.measures import AGENT, MEASURES, TALK_MEASURES, Measure, Sample, title
 from slim_rl.analysis.statistics import Estimate, paired_difference, trend
 from slim_rl.config import MatchingConfig
 from slim_rl.rollout.episode import Episode
@@ -73,8 +73,10 @@ def metrics(findings: Findings) -> dict[str, Any]:
         training |= _spread(f"{name}_trend", change)
     return _plain(
         {
-            **{player: _numbers(sample) for player, sample in findings.held_out.items()},
-            "human_boards": {player: _numbers(sample) for player, sample in findings.human_boards.items()},
+            **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
+            "human_boards": {
+                player: _numbers(sample, TALK_MEASURES) for player, sample in findings.human_boards.items()
+            },
             "comparison": comparison,
             "training": {**training, "failed": findings.training.failed},
             "verdict": found.text,
@@ -82,8 +84,8 @@ def metrics(findings: Findings) -> dict[str, Any]:
     )
 
 
-def _numbers(sample: Sample) -> dict[str, float]:
-    numbers = {name: value.mean for name, value in sample.estimates.items()}
+def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
+    numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
     reward = _spread("reward", sample.estimates["reward"])
     return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
 
@@ -177,6 +179,7 @@ def render(
         findings=findings,
         verdict=findings.verdict,
         measures=MEASURES,
+        talk_measures=TALK_MEASURES,
         title=title,
         agent=AGENT,
         dialogues=list(dialogues),

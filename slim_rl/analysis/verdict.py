@@ -52,7 +52,7 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
     pays = paired_difference(trained, bayes, "reward")
     leak = estimate(bayes.assign(leak=bayes["reward"] - bayes["own_view"]), "leak")
 
-    def both(column: str, spec: str) -> tuple[str, str]:
+    def both(column: str, spec: str) -> tuple[str, ...]:
         return tuple(f"{episodes[column].mean():{spec}}" for episodes in (base, trained))
 
     (few, many), (low, high) = both("useful_questions", ".2f"), both("reward", ".3f")
@@ -64,18 +64,19 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
     criteria = (
         Criterion(
             asks_more,
-            f"It asks more: {many} useful questions a game after {few}, a difference of {asks.text('.2f')}; "
+            f"It asks more: {many} useful questions a game after {few}, a difference of {asks.text('+.2f')}; "
             f"required: at least twice as many, {MIN_MORE} more, and the interval above 0.",
         ),
         Criterion(
             earns_more,
-            f"It earns more: reward {high} after {low}, a difference of {gain.text()}; "
+            f"It earns more: reward {high} after {low}, a difference of {gain.text('+.3f')}; "
             "required: the interval above 0.",
         ),
         Criterion(
             asking_pays,
             f"The no-question Bayesian player is {'beaten' if asking_pays else 'not beaten'}: it earns "
-            f"{unasked}, the trained model more by {pays.text()}; required: the interval above 0.",
+            f"{unasked}, the trained model differs from that by {pays.text('+.3f')}; "
+            "required: the interval above 0.",
         ),
     )
     enough = games >= MIN_GAMES

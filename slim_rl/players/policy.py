@@ -47,7 +47,7 @@ class PolicyPlayer:
         self._renderer = renderer
         self._sampling = replace(sampling, stop_token_ids=tuple(renderer.get_stop_token_ids()))
         self._turns = 0
-        self._last_turn: list[int] = []
+        self._opening: list[int] = []
 
     async def respond(self, observation: str) -> str:
         """Raises ContextFull, or what the engine raises."""
@@ -64,7 +64,6 @@ class PolicyPlayer:
         generation = await self._engine.generate(prompt_ids, sampling)
         self.trace.extend(generation.token_ids, generation.logprobs)
         self._turns += 1
-        self._last_turn = generation.token_ids
         return self._renderer.parse_response(generation.token_ids, prompt_ids=prompt_ids).content
 
     def close(self) -> None:
@@ -73,15 +72,20 @@ class PolicyPlayer:
 
     def _read(self, observation: str) -> None:
         message = {"role": "user", "content": observation}
-        seen = self.trace.token_ids
-        if not seen:
-            self.trace.extend(self._renderer.render_ids([message], add_generation_prompt=True))
+        if not self.trace.token_ids:
+            self._opening = self._renderer.render_ids([message], add_generation_prompt=True)
+            self.trace.extend(self._opening)
             return
-        before = seen[: len(seen) - len(self._last_turn)]
-        bridged = self._renderer.bridge_to_next_turn(before, self._last_turn, [message])
-        if bridged is None or bridged.token_ids[: len(seen)] != seen:
-            raise RuntimeError("The renderer changed tokens that were sampled; use a prefix-stable one.")
-        self.trace.extend(bridged.token_ids[len(seen) :])
+        end = self._sampling.stop_token_ids[0]
+        if self.trace.token_ids[-1] not in self._sampling.stop_token_ids:
+            self.trace.extend([end])  # the turn was cut; the chat format wants it closed
+        # What follows a closed turn does not depend on what was said in it. So the renderer is asked what
+        # follows an empty one, and never sees sampled tokens, which may be malformed in any way.
+        before = [*self._opening, end]
+        bridged = self._renderer.bridge_to_next_turn(self._opening, [end], [message])
+        if bridged is None or bridged.token_ids[: len(before)] != before:
+            raise RuntimeError("The renderer cannot continue a dialogue without rendering it again.")
+        self.trace.extend(bridged.token_ids[len(before) :])
 
 
 def _turn_seed(episode_seed: int, turn: int) -> int:

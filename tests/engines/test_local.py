@@ -1,0 +1,101 @@
+import asyncio
+
+import pytest
+import torch
+
+from slim_rl.engines.engine import Sampling
+from slim_rl.engines.local import LocalEngine
+
+PROMPTS = [[5, 6, 7, 8], [5, 6, 7, 8], [9, 10], [11] * 30]
+
+
+def generate(engine, prompts, **sampling):
+    async def all_at_once():
+        requests = [
+            engine.generate(ids, Sampling(max_new_tokens=12, seed=seed, **sampling))
+            for seed, ids in enumerate(prompts)
+        ]
+        return await asyncio.gather(*requests)
+
+    return asyncio.run(all_at_once())
+
+
+def full_forward_logprobs(model, prompt, token_ids, temperature=1.0):
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + token_ids])).logits[0, len(prompt) - 1 : -1] / temperature
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(token_ids)[:, None])[:, 0].tolist()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_a_full_forward_pass(model, engine, temperature):
+    for prompt, generation in zip(PROMPTS, generate(engine, PROMPTS, temperature=temperature), strict=True):
+        expected = full_forward_logprobs(model, prompt, generation.token_ids, temperature)
+        assert generation.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_request_draws_the_same_tokens_alone_and_in_company(model):
+    together = generate(LocalEngine(model), PROMPTS)
+    for seed, prompt in enumerate(PROMPTS):
+        alone = asyncio.run(LocalEngine(model).generate(prompt, Sampling(max_new_tokens=12, seed=seed)))
+        assert alone.token_ids == together[seed].token_ids
+
+
+def test_batches_that_do_not_fit_are_served_one_after_another(model):
+    one_by_one = generate(LocalEngine(model, max_batch_sequences=1), PROMPTS)
+    together = generate(LocalEngine(model), PROMPTS)
+    assert [g.token_ids for g in one_by_one] == [g.token_ids for g in together]
+
+
+def test_a_session_goes_on_as_if_everything_were_computed_anew(model, engine):
+    async def two_turns(session):
+        first = await engine.generate(PROMPTS[0], Sampling(6, seed=1, session=session))
+        longer = PROMPTS[0] + first.token_ids + [20, 21, 22]
+        return longer, await engine.generate(longer, Sampling(6, seed=2, session=session))
+
+    longer, kept = asyncio.run(two_turns("a dialogue"))
+    _, anew = asyncio.run(two_turns(None))
+    assert kept.token_ids == anew.token_ids
+    assert kept.logprobs == pytest.approx(full_forward_logprobs(model, longer, kept.token_ids), abs=1e-4)
+
+
+def test_what_a_session_kept_is_not_used_for_another_beginning(model, engine):
+    async def turns():
+        await engine.generate([5, 6, 7], Sampling(4, session="s"))
+        return await engine.generate([8, 9, 10, 11, 12, 13, 14, 15], Sampling(4, seed=3, session="s"))
+
+    assert asyncio.run(turns()).token_ids == generate_one(
+        LocalEngine(model), [8, 9, 10, 11, 12, 13, 14, 15], 3
+    )
+
+
+def generate_one(engine, prompt, seed):
+    return asyncio.run(engine.generate(prompt, Sampling(4, seed=seed))).token_ids
+
+
+def test_sampling_ends_with_a_stop_token(engine):
+    everything = tuple(range(engine.model.config.vocab_size))
+    for generation in generate(engine, PROMPTS, stop_token_ids=everything):
+        assert (len(generation.token_ids), generation.finish_reason) == (1, "stop")
+    assert {g.finish_reason for g in generate(engine, PROMPTS)} == {"length"}
+
+
+def test_temperature_zero_takes_the_most_likely_token(model, engine):
+    generation = asyncio.run(engine.generate(PROMPTS[0], Sampling(1, temperature=0.0)))
+    assert generation.token_ids == [int(model(torch.tensor([PROMPTS[0]])).logits[0, -1].argmax())]
+
+
+def test_samples_follow_the_models_distribution(model, engine):
+    drawn = generate(engine, [PROMPTS[0]] * 3000, stop_token_ids=tuple(range(model.config.vocab_size)))
+    counts = torch.bincount(torch.tensor([g.token_ids[0] for g in drawn]), minlength=model.config.vocab_size)
+    probabilities = torch.softmax(model(torch.tensor([PROMPTS[0]])).logits[0, -1], -1)
+    top = probabilities.topk(5).indices
+    error = (probabilities * (1 - probabilities) / 3000).sqrt()
+    assert torch.all((counts / 3000 - probabilities).abs()[top] < 4 * error[top])
+
+
+def test_an_error_reaches_everyone_who_waits(engine):
+    async def all_fail():
+        requests = [engine.generate([10**6], Sampling(2)) for _ in range(3)]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    assert [type(error) for error in asyncio.run(all_fail())] == [IndexError] * 3

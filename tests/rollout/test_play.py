@@ -1,0 +1,133 @@
+"""Token in, token out: what an engine was asked is what is trained on, whatever a model comes up with."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slim_rl.engines.engine import Generation
+from slim_rl.games.matching import load_game
+from slim_rl.games.matching.language import question
+from slim_rl.games.matching.scripted import shy_partner
+from slim_rl.players.player import PlayerFailed
+from slim_rl.rollout.table import Job, Table, policy_seat
+
+
+class Babbler:
+    """An engine that says anything at all: empty turns, no end token, markers in the text."""
+
+    max_context_tokens = 1500
+
+    def __init__(self, tokenizer, seed):
+        self.asked, self.rng = [], np.random.default_rng(seed)
+        self.ids = np.arange(len(tokenizer))
+        sensible = [
+            question(0, 1),
+            "[propose] Proposal:\nBLEU: Ava Li\nElectra: Sofia Patel\nGloVe: Daniel Nguyen",
+        ]
+        self.sensible = [tokenizer.encode(text, add_special_tokens=False) for text in sensible]
+
+    async def generate(self, input_ids, sampling):
+        end = self.rng.choice(sampling.stop_token_ids)
+        match self.rng.integers(4):
+            case 0:
+                ids = [end]
+            case 1:
+                ids = [*self.rng.choice(self.ids, self.rng.integers(1, 9)), end]
+            case 2:
+                ids = self.rng.choice(self.ids, sampling.max_new_tokens).tolist()
+            case _:
+                ids = [*self.sensible[self.rng.integers(2)], end]
+        first_stop = next((i for i, token in enumerate(ids) if token in sampling.stop_token_ids), len(ids))
+        ids = [int(token) for token in ids[: first_stop + 1]][: sampling.max_new_tokens]
+        generation = Generation(ids, (-self.rng.random(len(ids))).tolist(), "stop")
+        self.asked.append((list(input_ids), generation))
+        return generation
+
+    def release(self, session):
+        self.released = session
+
+
+def seated(engine, renderer, partner=None, max_turns=12):
+    return Table(
+        load_game=lambda line: load_game(line, max_turns),
+        seats={
+            "player-1": policy_seat(engine, renderer, max_turn_tokens=16, temperature=1.0),
+            "player-2": partner
+            or (lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True)),
+        },
+        seed=0,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_token_is_accounted_for(tokenizer, renderer, games, seed):
+    engine = Babbler(tokenizer, seed)
+    episode = asyncio.run(seated(engine, renderer).play(Job("e", games[0], "policy")))
+    trace = episode.traces["player-1"]
+    assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
+
+    trained = [0] * len(trace.token_ids)
+    for asked, generation in engine.asked:
+        end = len(asked) + len(generation.token_ids)
+        assert trace.token_ids[: len(asked)] == asked  # conditioned on exactly what is trained on
+        assert trace.token_ids[len(asked) : end] == generation.token_ids
+        assert trace.logprobs[len(asked) : end] == generation.logprobs
+        trained[len(asked) : end] = [1] * len(generation.token_ids)
+    assert trace.loss_mask == trained
+    assert all(logprob == 0 for logprob, mask in zip(trace.logprobs, trained, strict=True) if not mask)
+    assert engine.released == "e/player-1"
+
+
+def test_partner_and_game_see_text_without_markers(tokenizer, renderer, games):
+    for seed in range(20):
+        episode = asyncio.run(seated(Babbler(tokenizer, seed), renderer).play(Job("e", games[0], "policy")))
+        heard = [turn.observation for turn in episode.turns if turn.seat == "player-2"]
+        assert not any(
+            marker in text for text in heard for marker in ("<|im_end|>", "<|im_start|>", "<think>")
+        )
+
+
+def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, renderer, games):
+    engine = Babbler(tokenizer, 1)
+    engine.max_context_tokens = 60
+    episode = asyncio.run(seated(engine, renderer, max_turns=100).play(Job("e", games[0], "policy")))
+    assert episode.status == "truncated"
+    assert episode.rewards == {"player-1": 0.0, "player-2": 0.0}
+    assert all(len(asked) + len(g.token_ids) <= 60 for asked, g in engine.asked)
+
+
+def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, renderer, games):
+    episode = asyncio.run(
+        seated(Babbler(tokenizer, 0), renderer, max_turns=1).play(Job("e", games[0], "policy"))
+    )
+    assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
+
+
+class GonePartner:
+    async def respond(self, observation):
+        try:
+            raise ConnectionError("connection refused")
+        except ConnectionError as error:
+            raise PlayerFailed("the partner did not answer") from error
+
+
+def test_somebody_elses_fault_fails_the_episode_with_its_cause(tokenizer, renderer, games):
+    engine = Babbler(tokenizer, 0)
+    table = seated(engine, renderer, partner=lambda *_: GonePartner())
+    while not (episode := asyncio.run(table.play(Job("e", games[0], "policy")))).error:
+        pass
+    assert (episode.status, episode.error) == ("failed", "ConnectionError: connection refused")
+    assert (episode.rewards, episode.traces) == ({}, {})
+
+
+def test_a_mistake_of_ours_is_not_hidden(tokenizer, renderer, games):
+    class Broken(Babbler):
+        async def generate(self, input_ids, sampling):
+            raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        asyncio.run(seated(Broken(tokenizer, 0), renderer).play(Job("e", games[0], "policy")))

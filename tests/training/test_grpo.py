@@ -1,0 +1,232 @@
+"""The trainer's numbers against the formulas written out, and going on after a kill."""
+
+import asyncio
+import copy
+import math
+
+import pytest
+import torch
+
+from slim_rl.config import TrainConfig
+from slim_rl.errors import UserError
+from slim_rl.games.matching import load_game
+from slim_rl.games.matching.scripted import shy_partner
+from slim_rl.players.policy import TokenTrace
+from slim_rl.rollout.store import read_episodes, read_frame
+from slim_rl.rollout.table import Job, Table, policy_seat
+from slim_rl.training.advantages import group_advantages
+from slim_rl.training.grpo import TrainedSequence, train, update
+from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+
+SMALL = dict(steps=3, games_per_step=2, samples_per_game=3, filters=(), learning_rate=1e-3)
+
+
+def table(engine, renderer):
+    return Table(
+        load_game=lambda line: load_game(line, 8),
+        seats={
+            "player-1": policy_seat(engine, renderer, max_turn_tokens=12, temperature=1.0),
+            "player-2": lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True),
+        },
+        seed=0,
+    )
+
+
+def run(model, renderer, games, folder, **changes):
+    log = []
+    config = TrainConfig(**{**SMALL, **changes})
+    train(config, model, None, games, lambda engine: table(engine, renderer), 64, folder, log.append)
+    return log
+
+
+def same_weights(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.fixture
+def sequences(engine, renderer, games):
+    """Six episodes of a model with random weights, with made-up advantages."""
+    jobs = [Job(f"e/{i}", games[i % 2], "policy") for i in range(6)]
+
+    async def play():
+        return await asyncio.gather(*map(table(engine, renderer).play, jobs))
+
+    traces = [episode.traces["player-1"] for episode in asyncio.run(play())]
+    return [TrainedSequence(trace, i - 2.5) for i, trace in enumerate(traces)]
+
+
+def test_advantages_compare_with_the_group_alone():
+    rewards = torch.tensor([1.0, 3.0, 10.0, 10.0, 13.0])
+    groups = torch.tensor([7, 7, 2, 2, 2])
+    assert group_advantages(rewards, groups, False).tolist() == [-1, 1, -1, -1, 2]
+    expected = [-1 / math.sqrt(2), 1 / math.sqrt(2), -1 / math.sqrt(3), -1 / math.sqrt(3), 2 / math.sqrt(3)]
+    assert group_advantages(rewards, groups, True).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_group_that_earned_the_same_has_no_advantage():
+    assert group_advantages(torch.full((4,), 0.8), torch.zeros(4, dtype=torch.long), True).tolist() == [0] * 4
+
+
+def test_the_clip_stops_the_gradient_only_where_it_should():
+    ratios = [1.5, 0.5, 1.5, 0.5, 1.25]
+    logprobs = torch.tensor(ratios).log().requires_grad_()
+    policy_loss(logprobs, torch.zeros(5), torch.tensor([1.0, 1, -1, -1, 1]), 0.2, 0.28).sum().backward()
+    assert [g != 0 for g in logprobs.grad.tolist()] == [False, True, True, False, True]
+
+
+def test_kl_estimates_agree_with_the_exact_divergence():
+    torch.manual_seed(0)
+    policy, reference = torch.randn(2, 50).mul(0.3).log_softmax(-1)
+    exact = (policy.exp() * (policy - reference)).sum()
+    for estimator, tolerance in (("k1", 1e-6), ("k3", 1e-6), ("k2", 0.01)):
+        estimates = kl_estimate(policy, reference, estimator)
+        assert float((policy.exp() * estimates).sum()) == pytest.approx(float(exact), abs=tolerance)
+
+
+def test_sequences_or_tokens_count_the_same():
+    sequences = torch.tensor([0, 0, 0, 4])
+    assert token_weights(sequences, "tokens").tolist() == [0.25] * 4
+    assert token_weights(sequences, "sequences").tolist() == pytest.approx([1 / 6] * 3 + [1 / 2])
+
+
+@pytest.mark.parametrize("average_over", ["tokens", "sequences"])
+@pytest.mark.parametrize("kl", [0.0, 0.3])
+def test_an_update_is_the_written_out_gradient(model, sequences, average_over, kl):
+    config = TrainConfig(
+        average_over=average_over,
+        kl_coefficient=kl,
+        max_grad_norm=1e9,
+        microbatch_tokens=200,
+        temperature=1.0,
+    )
+    other, reference = copy.deepcopy(model), copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.mul_(1.01)
+
+    losses, lengths = [], []
+    for trace, advantage in sequences:
+        ids = torch.tensor([trace.token_ids])
+        mask = torch.tensor(trace.loss_mask[1:], dtype=torch.bool)
+        new, ref = (
+            torch.log_softmax(m(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[mask, 0]
+            for m in (other, reference)
+        )
+        ratio = (new - torch.tensor(trace.logprobs[1:])[mask]).exp()
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+        divergence = (ref - new).exp() - 1 - (ref - new)
+        losses.append(-surrogate + kl * divergence)
+        lengths.append(len(ratio))
+    if average_over == "tokens":
+        loss = torch.cat(losses).mean()
+    else:
+        loss = torch.stack([x.mean() for x in losses]).mean()
+    loss.backward()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    metrics = update(config, model, reference if kl else None, optimizer, sequences)
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    for mine, expected in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(mine.grad, expected.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_what_is_trained_on_is_what_was_sampled(model, renderer, games, tmp_path):
+    for metrics in run(model, renderer, games, tmp_path):
+        assert metrics["logprob_gap"] < 1e-4
+
+
+def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
+    context_only = [
+        TrainedSequence(TokenTrace(t.token_ids, [0] * len(t.token_ids), t.logprobs), 1.0)
+        for t, _ in sequences
+    ]
+    mixed = [sequences[0], *context_only]
+    update(TrainConfig(), model, None, torch.optim.SGD(model.parameters(), lr=0.0), mixed)
+    gradient = [p.grad.clone() for p in model.parameters()]
+    update(TrainConfig(), model, None, torch.optim.SGD(model.parameters(), lr=0.0), sequences[:1])
+    for one, other in zip(gradient, model.parameters(), strict=True):
+        assert torch.allclose(one, other.grad, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_numbers(model, renderer, games, tmp_path):
+    other = copy.deepcopy(model)
+    assert run(model, renderer, games, tmp_path / "a") == run(other, renderer, games, tmp_path / "b")
+    assert same_weights(model, other)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["rollout", "shard", "checkpoint"])
+def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
+    model, renderer, games, tmp_path, monkeypatch, moment
+):
+    whole, begun = copy.deepcopy(model), copy.deepcopy(model)
+    expected = run(whole, renderer, games, tmp_path / "whole")
+
+    import slim_rl.training.grpo as grpo
+
+    calls = 0
+    name = {"rollout": "play_all", "shard": "write_shard", "checkpoint": "save_state"}[moment]
+    original = getattr(grpo, name)
+
+    def killed_at_the_second_call(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Killed
+        return original(*arguments)
+
+    monkeypatch.setattr(grpo, name, killed_at_the_second_call)
+    with pytest.raises(Killed):
+        run(begun, renderer, games, tmp_path / "killed")
+    monkeypatch.undo()
+
+    resumed = copy.deepcopy(model)  # a new process knows only what is on disk
+    assert run(resumed, renderer, games, tmp_path / "killed") == expected
+    assert same_weights(resumed, whole)
+
+
+def test_finished_episodes_are_not_played_again(model, renderer, games, tmp_path, monkeypatch):
+    import slim_rl.training.grpo as grpo
+
+    def killed(*arguments):
+        raise Killed
+
+    monkeypatch.setattr(grpo, "save_state", killed)
+    with pytest.raises(Killed):
+        run(copy.deepcopy(model), renderer, games, tmp_path)
+    monkeypatch.undo()
+    played = []
+    original = Table.play
+
+    async def counted(self, job):
+        played.append(job.episode_id)
+        return await original(self, job)
+
+    monkeypatch.setattr(Table, "play", counted)
+    run(model, renderer, games, tmp_path)
+    assert {episode_id.split("/")[1] for episode_id in played} == {"1", "2"}
+
+
+def test_groups_that_a_filter_drops_are_replaced(model, renderer, games, tmp_path, monkeypatch):
+    from slim_rl.rollout import filters
+
+    dropped = {games[0]["game_id"], games[2]["game_id"]}
+    monkeypatch.setitem(filters.FILTERS, "reward_varies", lambda group: group[0].game_id not in dropped)
+    [metrics] = run(
+        model, renderer, games, tmp_path, steps=1, filters=("reward_varies",), max_oversampling=4.0
+    )
+    assert metrics["groups_dropped"] == 2
+    played = read_frame(tmp_path / "rollouts")
+    assert len(played) == 4 * 3
+    assert len(list(read_episodes(tmp_path / "rollouts"))) == 4 * 3
+
+
+def test_nothing_to_learn_from_is_said_in_a_sentence(model, renderer, games, tmp_path, monkeypatch):
+    from slim_rl.rollout import filters
+
+    monkeypatch.setitem(filters.FILTERS, "any_success", lambda group: False)
+    with pytest.raises(UserError, match="step 0 all 6 groups .* any_success"):
+        run(model, renderer, games, tmp_path, filters=("any_success",))
