@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from slim_rl.config import Config, load_config
-from slim_rl.errors import told_in_a_sentence
+from slim_rl.errors import UserError, told_in_a_sentence
 from slim_rl.games.game import Demonstration
 from slim_rl.games.matching import WORDS, board_seed
 from slim_rl.games.matching.board import generate_boards
@@ -38,12 +38,23 @@ def make_tiny(config: Config) -> None:
     def shown(numbers: range) -> list[Demonstration]:
         return [demonstrate(boards[n], warm.max_questions) for n in numbers if n < len(boards)]
 
-    tokenizer = phrase_tokenizer(chat_corpus(shown(range(TOKENIZER_GAMES))), WORDS)
+    first = shown(range(TOKENIZER_GAMES))
+    tokenizer = phrase_tokenizer(chat_corpus(first), WORDS)
     renderer = make_renderer(tokenizer, config.model.thinking)
+
+    def encode(demonstration: Demonstration) -> Tree:
+        return encode_tree(demonstration, tokenizer, renderer, warm.stop_after)
+
+    longest = max(int((encode(d).branches == 0).sum()) for d in first)
+    if longest > config.model.context_tokens:
+        raise UserError(
+            f"A game of {longest} tokens is too long for the tiny model, whose context is "
+            f"{config.model.context_tokens} tokens; raise model.context_tokens or lower board.size."
+        )
 
     def batch(step: int) -> list[Tree]:
         numbers = range(step * warm.batch, (step + 1) * warm.batch)
-        return [encode_tree(d, tokenizer, renderer, warm.stop_after) for d in shown(numbers)]
+        return list(map(encode, shown(numbers)))
 
     model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed)
     parameters = [getattr(config, name).model_dump(mode="json") for name in ("board", "model", "warmstart")]

@@ -18,7 +18,7 @@ from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
 from slim_rl.training.checkpoint import load_model, work_folder
-from stages.seating import matching_table, reference_table
+from stages.seating import check_context, matching_table, reference_table
 
 GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
@@ -34,7 +34,13 @@ def main() -> None:
         Path("work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
     )
     for player, checkpoint in CHECKPOINTS.items():
-        play(config, checkpoint_table(config, checkpoint), player, held_out, folder / "held-out" / player)
+        play(
+            config,
+            checkpoint_table(config, checkpoint, held_out),
+            player,
+            held_out,
+            folder / "held-out" / player,
+        )
     for player in config.evaluate.references:
         play(config, reference_table(config, config.board), player, held_out, folder / "held-out" / player)
     for player in config.evaluate.human_references:
@@ -63,10 +69,11 @@ def human_episode(game: dict) -> Episode:
     )
 
 
-def checkpoint_table(config: Config, checkpoint: Path) -> Table:
+def checkpoint_table(config: Config, checkpoint: Path, games: Sequence[dict]) -> Table:
     model, tokenizer = load_model(checkpoint)
-    renderer = make_renderer(tokenizer, config.model.thinking)
-    return matching_table(config, LocalEngine(model), renderer, config.evaluate.temperature)
+    engine, renderer = LocalEngine(model), make_renderer(tokenizer, config.model.thinking)
+    check_context(engine, renderer, games, config)
+    return matching_table(config, engine, renderer, config.evaluate.temperature)
 
 
 if __name__ == "__main__":

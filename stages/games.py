@@ -1,6 +1,7 @@
 """Stage `games`: the boards to train on and those held out."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,10 +17,11 @@ def main() -> None:
     for name, count in (("train", config.games.train_count), ("evaluate", config.games.eval_count)):
         seed = board_seed(config.seed, name)
         games = generate_games(count, seed, config.board)
-        lines = [
+        lines = (
             json.dumps(game) + "\n" for game in tqdm(games, total=count, desc=f"{name} games", unit="game")
-        ]
-        write_whole(Path(f"data/games/{name}.jsonl"), lambda part: part.write_text("".join(lines)))
+        )
+        text = "".join(lines)
+        write_whole(Path(f"data/games/{name}.jsonl"), partial(Path.write_text, data=text))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """Who sits at the matching game's table, as the parameters say."""
 
+from collections.abc import Sequence
+
 from renderers.base import Renderer
 
 from slim_rl.config import Config, MatchingConfig
 from slim_rl.engines.engine import Engine
+from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.games.matching.scripted import reference_player, shy_partner
@@ -31,3 +34,16 @@ def _table(config: Config, agent: PlayerMaker) -> Table:
         seats={AGENT: agent, PARTNER: partner},
         seed=config.seed,
     )
+
+
+def check_context(engine: Engine, renderer: Renderer, games: Sequence[dict], config: Config) -> None:
+    """Raises UserError if a game's prompt leaves the policy no room to speak."""
+    longest = max(games, key=lambda game: len(game["prompt"]))
+    message = {"role": "user", "content": longest["prompt"]}
+    tokens = len(renderer.render_ids([message], add_generation_prompt=True))
+    if tokens + config.model.turn_tokens > engine.max_context_tokens:
+        raise UserError(
+            f"The game {longest['game_id']} is too long for the model: its prompt has {tokens} tokens and "
+            f"a turn may have {config.model.turn_tokens} (model.turn_tokens), but the model's context is "
+            f"{engine.max_context_tokens} tokens; take a model with a longer one or smaller boards."
+        )

@@ -16,7 +16,7 @@ from slim_rl.players.policy import make_renderer
 from slim_rl.rollout.table import Table
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.grpo import train
-from stages.seating import matching_table
+from stages.seating import check_context, matching_table
 
 GAMES, BASE = Path("data/games/train.jsonl"), Path("models/base")
 TRAINED, ROLLOUTS, CURVES = Path("models/trained"), Path("data/rollouts"), Path("reports/training")
@@ -31,6 +31,7 @@ def main() -> None:
     renderer = make_renderer(tokenizer, config.model.thinking)
 
     def make_table(engine: LocalEngine) -> Table:
+        check_context(engine, renderer, games, config)
         return matching_table(config, engine, renderer, config.train.temperature)
 
     parameters = config.model_dump(

@@ -8,7 +8,8 @@ Every request draws from a random stream of its own, so who shares the batch doe
 """
 
 import asyncio
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
