@@ -84,38 +84,32 @@ class ModelConfig(Section):
 class WarmstartConfig(Section):
     """Imitation, for the tiny model."""
 
-    demonstrations: int = Field(12_800, ge=1)
-    batch: int = Field(32, ge=1)
+    demonstrations: int = Field(16_000, ge=1)
+    batch: int = Field(8, ge=1)
     """Demonstrations an optimiser step."""
-    learning_rate: float = Field(2e-3, gt=0)
-    warmup_steps: int = Field(40, ge=0)
+    learning_rate: float = Field(2.5e-3, gt=0)
+    warmup_steps: int = Field(100, ge=0)
     weight_decay: float = Field(0.01, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
-    stop_after: tuple[float, ...] = (0.5, 0.3, 0.1, 0.06, 0.04)
-    """Probability that a demonstrator asks 0, 1, 2, … questions before it proposes."""
+    stop_probability: float = Field(0.55, gt=0, lt=1)
+    """How often a demonstrator closes instead of asking once more; it asks 1 / this - 1 questions a game."""
     max_questions: int = Field(9, ge=1)
     """Proposing and how to ask are taught up to so many questions."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints to go on from after an interruption."""
-
-    @model_validator(mode="after")
-    def _probabilities(self) -> "WarmstartConfig":
-        if min(self.stop_after) < 0 or abs(sum(self.stop_after) - 1) > 1e-6:
-            raise ValueError("stop_after must be probabilities that sum to 1")
-        return self
 
 
 class TrainConfig(Section):
     """GRPO."""
 
     backend: Literal["local"] = "local"
-    steps: int = Field(150, ge=1)
-    games_per_step: int = Field(16, ge=1)
-    samples_per_game: int = Field(8, ge=2)
+    steps: int = Field(100, ge=1)
+    games_per_step: int = Field(8, ge=1)
+    samples_per_game: int = Field(16, ge=2)
     temperature: float = Field(1.0, gt=0)
     filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")
     """Groups that any of these drops are replaced by groups of further games."""
-    max_oversampling: float = Field(3.0, ge=1)
+    max_oversampling: float = Field(2.0, ge=1)
     """Stop looking for full batches after so many times the games a step needs."""
     learning_rate: float = Field(2e-4, gt=0)
     warmup_steps: int = Field(5, ge=0)

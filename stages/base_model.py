@@ -43,7 +43,7 @@ def make_tiny(config: Config) -> None:
     renderer = make_renderer(tokenizer, config.model.thinking)
 
     def encode(demonstration: Demonstration) -> Tree:
-        return encode_tree(demonstration, tokenizer, renderer, warm.stop_after)
+        return encode_tree(demonstration, tokenizer, renderer, warm.stop_probability)
 
     longest = max(int((encode(d).branches == 0).sum()) for d in first)
     if longest > config.model.context_tokens:

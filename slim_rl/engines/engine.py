@@ -1,7 +1,8 @@
 """What samples tokens. An engine works on token ids alone: no text, no games, no roles."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, Sequence
+from typing import Literal, Protocol
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Every demonstration is one tree: the path of turns with a closing branching off before each of them, all
 in one sequence under a tree mask. That teaches closing after any number of turns without teaching how
 many to take: that choice stands in the first token of a turn alone, and there the loss is weighted by
-how often a demonstrator goes on or stops (`stop_after`).
+how often a demonstrator goes on or stops.
 """
 
 import math
@@ -45,9 +45,9 @@ def encode_tree(
     demonstration: Demonstration,
     tokenizer: PreTrainedTokenizerBase,
     renderer: Renderer,
-    stop_after: Sequence[float],
+    stop_probability: float,
 ) -> Tree:
-    """`stop_after[i]`: probability that a demonstrator closes instead of taking turn i."""
+    """`stop_probability`: how often a demonstrator closes instead of taking one more turn."""
     end = renderer.get_stop_token_ids()[0]
 
     def spoken(text: str) -> list[int]:
@@ -64,11 +64,11 @@ def encode_tree(
             path = renderer.render_ids([message], add_generation_prompt=True)
         else:
             path = renderer.bridge_to_next_turn(path[: -len(said)], said, [message]).token_ids
-        stop = stop_after[i] if i < len(stop_after) else 0.0
-        closings.append((len(path), spoken(demonstration.closings[i]), stop))
-        if i < len(demonstration.turns):
+        last = i == len(demonstration.turns)
+        closings.append((len(path), spoken(demonstration.closings[i]), 1.0 if last else stop_probability))
+        if not last:
             said = spoken(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, float(sum(stop_after[i + 1 :])))
+            learn += _targets(len(path) - 1, len(path), said, 1 - stop_probability)
             path = path + said
 
     ids, positions = list(path), list(range(len(path)))
@@ -198,8 +198,8 @@ def _warmup_and_cosine(step: int, steps: int, warmup_steps: int) -> float:
 def _optimizers(config: WarmstartConfig, model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
     """Muon (Jordan 2024, kellerjordan.github.io/posts/muon) for matrices, AdamW for the rest.
 
-    From random weights the model first has to find which numbers belong to which pairs; with Muon it does
-    so in about two thirds of the steps that AdamW alone takes.
+    From random weights the model first has to find out which numbers belong to which pairs, and is stuck
+    until it has; with Muon it was stuck for fewer steps than with AdamW alone.
     """
     matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
     chosen = set(map(id, matrices))
