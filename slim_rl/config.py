@@ -84,7 +84,7 @@ class ModelConfig(Section):
 class WarmstartConfig(Section):
     """Imitation, for the tiny model."""
 
-    demonstrations: int = Field(16_000, ge=1)
+    demonstrations: int = Field(28_800, ge=1)
     batch: int = Field(8, ge=1)
     """Demonstrations an optimiser step."""
     learning_rate: float = Field(2.5e-3, gt=0)

@@ -10,7 +10,7 @@ from slim_rl.games.game import Demonstration
 from slim_rl.games.matching import WORDS, board_seed
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.scripted import demonstrate
-from slim_rl.players.policy import make_renderer
+from slim_rl.players.chat_format import qwen3_format
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Tree, encode_tree, imitate, tiny_qwen
@@ -40,10 +40,10 @@ def make_tiny(config: Config) -> None:
 
     first = shown(range(TOKENIZER_GAMES))
     tokenizer = phrase_tokenizer(chat_corpus(first), WORDS)
-    renderer = make_renderer(tokenizer, config.model.thinking)
+    chat_format = qwen3_format(tokenizer, config.model.thinking)
 
     def encode(demonstration: Demonstration) -> Tree:
-        return encode_tree(demonstration, tokenizer, renderer, warm.stop_probability)
+        return encode_tree(demonstration, chat_format, warm.stop_probability)
 
     longest = max(int((encode(d).branches == 0).sum()) for d in first)
     if longest > config.model.context_tokens:

@@ -12,7 +12,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.games.matching.human import human_games, replay, transcript
-from slim_rl.players.policy import make_renderer
+from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
@@ -71,9 +71,9 @@ def human_episode(game: dict) -> Episode:
 
 def checkpoint_table(config: Config, checkpoint: Path, games: Sequence[dict]) -> Table:
     model, tokenizer = load_model(checkpoint)
-    engine, renderer = LocalEngine(model), make_renderer(tokenizer, config.model.thinking)
-    check_context(engine, renderer, games, config)
-    return matching_table(config, engine, renderer, config.evaluate.temperature)
+    engine, chat_format = LocalEngine(model), qwen3_format(tokenizer, config.model.thinking)
+    check_context(engine, chat_format, games, config)
+    return matching_table(config, engine, chat_format, config.evaluate.temperature)
 
 
 if __name__ == "__main__":

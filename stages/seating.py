@@ -2,22 +2,21 @@
 
 from collections.abc import Sequence
 
-from renderers.base import Renderer
-
 from slim_rl.config import Config, MatchingConfig
 from slim_rl.engines.engine import Engine
 from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.games.matching.scripted import reference_player, shy_partner
+from slim_rl.players.chat_format import ChatFormat
 from slim_rl.rollout.table import PlayerMaker, Table, policy_seat
 
 AGENT, PARTNER = SEATS
 
 
-def matching_table(config: Config, engine: Engine, renderer: Renderer, temperature: float) -> Table:
+def matching_table(config: Config, engine: Engine, chat_format: ChatFormat, temperature: float) -> Table:
     """The policy in the agent's seat."""
-    return _table(config, policy_seat(engine, renderer, config.model.turn_tokens, temperature))
+    return _table(config, policy_seat(engine, chat_format, config.model.turn_tokens, temperature))
 
 
 def reference_table(config: Config, boards: MatchingConfig) -> Table:
@@ -36,11 +35,10 @@ def _table(config: Config, agent: PlayerMaker) -> Table:
     )
 
 
-def check_context(engine: Engine, renderer: Renderer, games: Sequence[dict], config: Config) -> None:
+def check_context(engine: Engine, chat_format: ChatFormat, games: Sequence[dict], config: Config) -> None:
     """Raises UserError if a game's prompt leaves the policy no room to speak."""
     longest = max(games, key=lambda game: len(game["prompt"]))
-    message = {"role": "user", "content": longest["prompt"]}
-    tokens = len(renderer.render_ids([message], add_generation_prompt=True))
+    tokens = len(chat_format.opening(longest["prompt"]))
     if tokens + config.model.turn_tokens > engine.max_context_tokens:
         raise UserError(
             f"The game {longest['game_id']} is too long for the model: its prompt has {tokens} tokens and "

@@ -12,7 +12,7 @@ from slim_rl.config import load_config
 from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
-from slim_rl.players.policy import make_renderer
+from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.table import Table
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.grpo import train
@@ -28,11 +28,11 @@ def main() -> None:
     games = read_games(GAMES)
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
-    renderer = make_renderer(tokenizer, config.model.thinking)
+    chat_format = qwen3_format(tokenizer, config.model.thinking)
 
     def make_table(engine: LocalEngine) -> Table:
-        check_context(engine, renderer, games, config)
-        return matching_table(config, engine, renderer, config.train.temperature)
+        check_context(engine, chat_format, games, config)
+        return matching_table(config, engine, chat_format, config.train.temperature)
 
     parameters = config.model_dump(
         mode="json", include={"seed", "threads", "games", "partner", "model", "train"}

@@ -12,7 +12,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games.matching import WORDS, generate_games
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.scripted import demonstrate
-from slim_rl.players.policy import make_renderer
+from slim_rl.players.chat_format import qwen3_format
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import tiny_qwen
 
@@ -30,8 +30,8 @@ def tokenizer(demonstrations):
 
 
 @pytest.fixture(scope="session")
-def renderer(tokenizer):
-    return make_renderer(tokenizer, thinking=False)
+def chat_format(tokenizer):
+    return qwen3_format(tokenizer, thinking=False)
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from renderers.base import Renderer
-from transformers import PreTrainedTokenizerBase
 
 from slim_rl.engines.engine import Engine, Sampling
+from slim_rl.players.chat_format import ChatFormat
 
 
 @dataclass
@@ -34,20 +33,19 @@ class ContextFull(Exception):
 class PolicyPlayer:
     """A conversation between one seat and an engine.
 
-    What the policy sampled is never decoded and encoded again: each observation is rendered to the
-    tokens that continue the ids that are there (`bridge_to_next_turn` of the renderers library).
+    What the policy sampled is never decoded and encoded again: what it hears is rendered to tokens that
+    continue the ids that are there.
 
     Args:
         sampling: for every turn; its seed is the episode's, each turn draws from its own stream.
     """
 
-    def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling):
+    def __init__(self, engine: Engine, chat_format: ChatFormat, sampling: Sampling):
         self.trace = TokenTrace()
         self._engine = engine
-        self._renderer = renderer
-        self._sampling = replace(sampling, stop_token_ids=tuple(renderer.get_stop_token_ids()))
+        self._format = chat_format
+        self._sampling = replace(sampling, stop_token_ids=chat_format.stop_token_ids)
         self._turns = 0
-        self._opening: list[int] = []
 
     async def respond(self, observation: str) -> str:
         """Raises ContextFull, or what the engine raises."""
@@ -60,41 +58,23 @@ class PolicyPlayer:
             max_new_tokens=min(self._sampling.max_new_tokens, room),
             seed=_turn_seed(self._sampling.seed, self._turns),
         )
-        prompt_ids = list(self.trace.token_ids)
-        generation = await self._engine.generate(prompt_ids, sampling)
+        generation = await self._engine.generate(self.trace.token_ids, sampling)
         self.trace.extend(generation.token_ids, generation.logprobs)
         self._turns += 1
-        return self._renderer.parse_response(generation.token_ids, prompt_ids=prompt_ids).content
+        return self._format.content(generation.token_ids)
 
     def close(self) -> None:
         if self._sampling.session is not None:
             self._engine.release(self._sampling.session)
 
     def _read(self, observation: str) -> None:
-        message = {"role": "user", "content": observation}
         if not self.trace.token_ids:
-            self._opening = self._renderer.render_ids([message], add_generation_prompt=True)
-            self.trace.extend(self._opening)
+            self.trace.extend(self._format.opening(observation))
             return
-        end = self._sampling.stop_token_ids[0]
-        if self.trace.token_ids[-1] not in self._sampling.stop_token_ids:
-            self.trace.extend([end])  # the turn was cut; the chat format wants it closed
-        # What follows a closed turn does not depend on what was said in it. So the renderer is asked what
-        # follows an empty one, and never sees sampled tokens, which may be malformed in any way.
-        before = [*self._opening, end]
-        bridged = self._renderer.bridge_to_next_turn(self._opening, [end], [message])
-        if bridged is None or bridged.token_ids[: len(before)] != before:
-            raise RuntimeError("The renderer cannot continue a dialogue without rendering it again.")
-        self.trace.extend(bridged.token_ids[len(before) :])
+        if self.trace.token_ids[-1] not in self._format.stop_token_ids:
+            self.trace.extend([self._format.stop_token_ids[0]])  # the turn was cut; close it
+        self.trace.extend(self._format.continuation(observation))
 
 
 def _turn_seed(episode_seed: int, turn: int) -> int:
     return int(np.random.SeedSequence([episode_seed, turn]).generate_state(1, np.uint64)[0])
-
-
-def make_renderer(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer:
-    """The renderer that belongs to the tokenizer's model family, keeping every turn as it was sampled."""
-    from renderers import Qwen3RendererConfig, create_renderer
-
-    config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
-    return create_renderer(tokenizer, config)

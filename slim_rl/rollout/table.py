@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from renderers.base import Renderer
-
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games.game import Game
+from slim_rl.players.chat_format import ChatFormat
 from slim_rl.players.player import Player
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.rollout.episode import Episode
@@ -51,11 +50,13 @@ class Table:
         return await play(Episode(job.episode_id, game.game_id, job.player, job.step), game, players)
 
 
-def policy_seat(engine: Engine, renderer: Renderer, max_turn_tokens: int, temperature: float) -> PlayerMaker:
+def policy_seat(
+    engine: Engine, chat_format: ChatFormat, max_turn_tokens: int, temperature: float
+) -> PlayerMaker:
     def make(game: Game, seat: str, job: Job, seed: int) -> Player:
         session = f"{job.episode_id}/{seat}"
         sampling = Sampling(max_turn_tokens, temperature, seed=seed, session=session)
-        return PolicyPlayer(engine, renderer, sampling)
+        return PolicyPlayer(engine, chat_format, sampling)
 
     return make
 

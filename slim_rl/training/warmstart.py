@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from renderers.base import Renderer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from slim_rl.config import WarmstartConfig
 from slim_rl.games.game import Demonstration
+from slim_rl.players.chat_format import ChatFormat
 from slim_rl.training.checkpoint import load_state, save_state
 
 
@@ -41,35 +41,20 @@ class Tree(NamedTuple):
     """(targets,) float32."""
 
 
-def encode_tree(
-    demonstration: Demonstration,
-    tokenizer: PreTrainedTokenizerBase,
-    renderer: Renderer,
-    stop_probability: float,
-) -> Tree:
+def encode_tree(demonstration: Demonstration, chat_format: ChatFormat, stop_probability: float) -> Tree:
     """`stop_probability`: how often a demonstrator closes instead of taking one more turn."""
-    end = renderer.get_stop_token_ids()[0]
-
-    def spoken(text: str) -> list[int]:
-        return [*tokenizer.encode(text, add_special_tokens=False), end]
-
     path: list[int] = []
-    said: list[int] = []
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
     closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
-
     for i, observation in enumerate(demonstration.observations):
-        message = {"role": "user", "content": observation}
-        if i == 0:
-            path = renderer.render_ids([message], add_generation_prompt=True)
-        else:
-            path = renderer.bridge_to_next_turn(path[: -len(said)], said, [message]).token_ids
+        path += chat_format.continuation(observation) if i else chat_format.opening(observation)
         last = i == len(demonstration.turns)
-        closings.append((len(path), spoken(demonstration.closings[i]), 1.0 if last else stop_probability))
+        closing = chat_format.turn(demonstration.closings[i])
+        closings.append((len(path), closing, 1.0 if last else stop_probability))
         if not last:
-            said = spoken(demonstration.turns[i])
+            said = chat_format.turn(demonstration.turns[i])
             learn += _targets(len(path) - 1, len(path), said, 1 - stop_probability)
-            path = path + said
+            path += said
 
     ids, positions = list(path), list(range(len(path)))
     branches, forks = [0] * len(path), [0] * len(path)

@@ -50,11 +50,11 @@ class Babbler:
         self.released = session
 
 
-def seated(engine, renderer, partner=None, max_turns=12):
+def seated(engine, chat_format, partner=None, max_turns=12):
     return Table(
         load_game=lambda line: load_game(line, max_turns),
         seats={
-            "player-1": policy_seat(engine, renderer, max_turn_tokens=16, temperature=1.0),
+            "player-1": policy_seat(engine, chat_format, max_turn_tokens=16, temperature=1.0),
             "player-2": partner
             or (lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True)),
         },
@@ -64,9 +64,9 @@ def seated(engine, renderer, partner=None, max_turns=12):
 
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_token_is_accounted_for(tokenizer, renderer, games, seed):
+def test_every_token_is_accounted_for(tokenizer, chat_format, games, seed):
     engine = Babbler(tokenizer, seed)
-    episode = asyncio.run(seated(engine, renderer).play(Job("e", games[0], "policy")))
+    episode = asyncio.run(seated(engine, chat_format).play(Job("e", games[0], "policy")))
     trace = episode.traces["player-1"]
     assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
 
@@ -82,27 +82,29 @@ def test_every_token_is_accounted_for(tokenizer, renderer, games, seed):
     assert engine.released == "e/player-1"
 
 
-def test_partner_and_game_see_text_without_markers(tokenizer, renderer, games):
+def test_partner_and_game_see_text_without_markers(tokenizer, chat_format, games):
     for seed in range(20):
-        episode = asyncio.run(seated(Babbler(tokenizer, seed), renderer).play(Job("e", games[0], "policy")))
+        episode = asyncio.run(
+            seated(Babbler(tokenizer, seed), chat_format).play(Job("e", games[0], "policy"))
+        )
         heard = [turn.observation for turn in episode.turns if turn.seat == "player-2"]
         assert not any(
             marker in text for text in heard for marker in ("<|im_end|>", "<|im_start|>", "<think>")
         )
 
 
-def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, renderer, games):
+def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, chat_format, games):
     engine = Babbler(tokenizer, 1)
     engine.max_context_tokens = 60
-    episode = asyncio.run(seated(engine, renderer, max_turns=100).play(Job("e", games[0], "policy")))
+    episode = asyncio.run(seated(engine, chat_format, max_turns=100).play(Job("e", games[0], "policy")))
     assert episode.status == "truncated"
     assert episode.rewards == {"player-1": 0.0, "player-2": 0.0}
     assert all(len(asked) + len(g.token_ids) <= 60 for asked, g in engine.asked)
 
 
-def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, renderer, games):
+def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, chat_format, games):
     episode = asyncio.run(
-        seated(Babbler(tokenizer, 0), renderer, max_turns=1).play(Job("e", games[0], "policy"))
+        seated(Babbler(tokenizer, 0), chat_format, max_turns=1).play(Job("e", games[0], "policy"))
     )
     assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
 
@@ -115,19 +117,19 @@ class GonePartner:
             raise PlayerFailed("the partner did not answer") from error
 
 
-def test_somebody_elses_fault_fails_the_episode_with_its_cause(tokenizer, renderer, games):
+def test_somebody_elses_fault_fails_the_episode_with_its_cause(tokenizer, chat_format, games):
     engine = Babbler(tokenizer, 0)
-    table = seated(engine, renderer, partner=lambda *_: GonePartner())
+    table = seated(engine, chat_format, partner=lambda *_: GonePartner())
     while not (episode := asyncio.run(table.play(Job("e", games[0], "policy")))).error:
         pass
     assert (episode.status, episode.error) == ("failed", "ConnectionError: connection refused")
     assert (episode.rewards, episode.traces) == ({}, {})
 
 
-def test_a_mistake_of_ours_is_not_hidden(tokenizer, renderer, games):
+def test_a_mistake_of_ours_is_not_hidden(tokenizer, chat_format, games):
     class Broken(Babbler):
         async def generate(self, input_ids, sampling):
             raise KeyError("ours")
 
     with pytest.raises(KeyError, match="ours"):
-        asyncio.run(seated(Broken(tokenizer, 0), renderer).play(Job("e", games[0], "policy")))
+        asyncio.run(seated(Broken(tokenizer, 0), chat_format).play(Job("e", games[0], "policy")))

@@ -1,0 +1,209 @@
+"""The rules as somebody at the table meets them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slim_rl.config import MatchingConfig
+from slim_rl.games.matching import MatchingEnv, generate_games
+from slim_rl.games.matching.human import human_games, replay
+
+HUMAN = Path(__file__).parents[2] / "data/human/human_games.jsonl"
+BEST = "[propose] Proposal:\nBLEU: Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
+STATE = {
+    "table": [[90, 10, 20], [30, 80, 40], [50, 60, 70]],
+    "mask1": [[1, 0, 0], [0, 0, 0], [0, 0, 1]],
+    "mask2": [[0, 1, 1], [1, 1, 1], [0, 1, 1]],
+    "scale1": 1.0,
+    "scale2": 2.5,
+    "best_assignment_reward": 240,
+}
+
+
+@pytest.fixture
+def env():
+    env = MatchingEnv(max_turns=10)
+    env.reset(STATE)
+    return env
+
+
+def test_each_player_sees_its_own_numbers_on_its_own_scale():
+    observation, info = MatchingEnv(max_turns=10).reset(STATE)
+    assert "Ava Li - BLEU: 90\n" in observation["player-1"]
+    assert "Ava Li - Electra: ?\n" in observation["player-1"]
+    assert "Ava Li - Electra: 25\n" in observation["player-2"]
+    assert "Ava Li - BLEU: ?\n" in observation["player-2"]
+    assert (observation["turn_player"], observation["done"]) == ("player-1", False)
+    assert observation["obs_str"] == observation["player-1"]
+    assert info["player-1.unknown_cells"] == 7
+
+
+def test_a_game_from_the_first_word_to_the_reward(env):
+    observation, done, _ = env.step("[message] Hello")
+    assert (observation["player-2"], observation["turn_player"], done) == (
+        "Partner: [message] Hello",
+        "player-2",
+        False,
+    )
+    observation, _, _ = env.step("[message] Hi")
+    observation, _, _ = env.step(BEST)
+    assert "[accept] or [reject]" in observation["player-2"]
+    observation, done, info = env.step("[accept]")
+    assert done and observation["turn_player"] is None
+    assert env.get_normalized_reward() == 1.0
+    assert (info["score"], info["score_norm"], info["num_msgs"]) == (240, 1.0, 2)
+
+
+def test_rows_are_reviewers_in_the_score(env):
+    env.step("[propose] Proposal:\nElectra: Ava Li\nGloVe: Daniel Nguyen\nBLEU: Sofia Patel")
+    env.step("[accept]")
+    assert env.get_normalized_reward() == pytest.approx((10 + 40 + 50) / 240)
+
+
+def test_a_rejected_proposal_is_off_the_table_and_the_proposer_is_next(env):
+    env.step(BEST)
+    observation, done, _ = env.step("[reject]")
+    assert (observation["turn_player"], done, env.get_normalized_reward()) == ("player-1", False, 0.0)
+    observation, _, _ = env.step("[accept]")
+    assert observation["player-1"] == "Error: There is no proposal to answer."
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Hello", "A turn begins with [message], [propose], [accept] or [reject]."),
+        ("[message]  ", "Nothing stands after [message]."),
+        ("[think] hm", "A turn begins with"),
+        ("[accept]", "There is no proposal to answer."),
+        ("[propose] Proposal:\nBLEU: Ava Li\nElectra: Ava Li\nGloVe: Sofia Patel", "line 2"),
+        ("[propose] Proposal:\nBLEU: Ava Li", "Electra"),
+        ("[propose] Proposal:\nBLEU: Ava Li\nElectra: Nobody\nGloVe: Sofia Patel", "Nobody"),
+    ],
+)
+def test_an_error_goes_back_to_the_speaker_who_speaks_again(env, text, error):
+    observation, done, info = env.step(text)
+    assert error.lower() in observation["player-1"].lower()
+    assert observation["player-1"].startswith("Error: ")
+    assert (observation["player-2"], observation["turn_player"], done) == ("", "player-1", False)
+    assert info["player-1.errors"] == 1
+
+
+def test_a_proposal_must_be_answered(env):
+    env.step(BEST)
+    observation, _, _ = env.step("[message] let me think")
+    assert observation["player-2"] == "Error: A proposal was made. Answer it with [accept] or [reject]."
+
+
+def test_without_an_agreement_before_the_limit_the_reward_is_zero():
+    env = MatchingEnv(max_turns=3)
+    env.reset(STATE)
+    for _ in range(3):
+        _, done, info = env.step("[message] and on")
+    assert done and info["truncated"] and env.get_normalized_reward() == 0.0
+    with pytest.raises(ValueError, match="This game is over"):
+        env.step("[message] one more")
+
+
+def test_what_was_asked_and_learnt_is_counted(env):
+    env.step("[message] What is Ava Li's score for BLEU?")  # sees it itself: useless
+    env.step("[message] I do not know Ava Li's score for BLEU.")
+    env.step("[message] What is Ava Li's score for Electra?")
+    env.step("[message] Ava Li's score for Electra is 25.")
+    env.step("[message] What is Ava Li's score for Electra?")  # asked before: useless
+    _, _, info = env.step("[message] Ava Li's score for Electra is 25.")
+    assert (info["player-1.questions"], info["player-1.useful_questions"], info["player-1.answers"]) == (
+        3,
+        1,
+        1,
+    )
+
+
+def test_the_oracle_knows_what_was_learnt_and_no_more(env):
+    _, _, before = env.step("[message] What is Daniel Nguyen's score for Electra?")
+    _, _, after = env.step("[message] Daniel Nguyen's score for Electra is 200.")
+    game = env.game
+    known = game.board.masks[0].copy()
+    assert before["player-1.oracle_given_information"] == before["player-1.own_view"]
+    known[1, 1] = True
+    values = np.where(known, game.board.table, 50)
+    best = max(
+        (sum(values[i, p[i]] for i in range(3)), p)
+        for p in [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+    )[1]
+    assert (
+        after["player-1.oracle_given_information"]
+        == sum(game.board.table[i, best[i]] for i in range(3)) / 240
+    )
+
+
+def test_every_recorded_human_game_replays_to_its_recorded_score():
+    games = human_games(HUMAN)
+    assert len(games) == 100
+    for game in games:
+        env, recorded = replay(game), game["game_state"]
+        assert env.game.turn is None
+        assert env.get_normalized_reward() * recorded["best_assignment_reward"] == pytest.approx(
+            recorded["proposal_reward"]
+        )
+        assert env.get_normalized_reward() == pytest.approx(recorded["result"]["norm"])
+
+
+def test_a_human_prefix_is_continued():
+    state = human_games(HUMAN)[0]["game_state"]
+    env = MatchingEnv(max_turns=100)
+    observation, _ = env.reset(state, action_log=state["action_log"][:3])
+    last = state["action_log"][2]
+    assert observation["turn_player"] == f"player-{2 - last['player']}"
+    assert last["message"]["data"] in observation["obs_str"]
+    _, done, _ = env.step("[message] go on")
+    assert not done
+
+
+def test_a_damaged_log_is_told_with_its_line():
+    with pytest.raises(ValueError, match=r"Action 2 of the action log .* 'dance'"):
+        log = [{"type": "message", "message": {"data": "x"}, "player": 0}, {"type": "dance", "player": 1}]
+        MatchingEnv().reset(STATE, action_log=log)
+
+
+def test_an_environment_without_a_game_says_so():
+    with pytest.raises(ValueError, match="call reset"):
+        MatchingEnv().step("[message] hello")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(2, 8),
+    selection=st.sampled_from(["stakes", "dialop"]),
+    turns=st.lists(st.sampled_from(["[message] a?", "junk", "[accept]", "[reject]", "propose"]), max_size=30),
+    seed=st.integers(0, 50),
+)
+def test_whatever_is_said_the_rules_hold(size, selection, turns, seed):
+    [game] = generate_games(1, seed, MatchingConfig(size=size, selection=selection))
+    env = MatchingEnv(max_turns=20)
+    observation, _ = env.reset(game["game_state"])
+    assert observation["player-1"] == game["prompt"]
+    speaker, done = "player-1", False
+    for text in turns:
+        if done:
+            break
+        if text == "propose":
+            from slim_rl.games.matching.names import format_proposal
+
+            text = "[propose] " + format_proposal(tuple(np.random.default_rng(seed).permutation(size)))
+        observation, done, _ = env.step(text)
+        erred = observation[speaker].startswith("Error")
+        assert done or (observation["turn_player"] == speaker) == erred
+        speaker = observation["turn_player"]
+        assert 0 <= env.get_normalized_reward() <= 1
+
+
+def test_a_line_of_a_games_file_has_what_it_promises():
+    [game] = generate_games(1, 5, MatchingConfig())
+    assert {"prompt", "game_state", "ground_truth", "optimal_score", "game_id"} == game.keys()
+    assert game["ground_truth"] == game["game_state"]
+    assert game["optimal_score"] == game["game_state"]["best_assignment_reward"]
+    assert json.loads(json.dumps(game)) == game
