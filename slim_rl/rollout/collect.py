@@ -11,61 +11,68 @@ from slim_rl.rollout.store import read_episodes, shards, write_shard
 from slim_rl.rollout.table import Job
 
 
-async def play_all(
-    jobs: Sequence[Job],
-    play: Callable[[Job], Awaitable[Episode]],
-    concurrency: int,
-    done: Callable[[Episode], None] = lambda episode: None,
-) -> list[Episode]:
-    """Play `jobs`, at most `concurrency` at a time; `done` hears of each episode as it ends.
-
-    Returns the episodes in the order of the jobs. The first unexpected error stops them all.
-    """
-    free = asyncio.Semaphore(concurrency)
-
-    async def one(job: Job) -> Episode:
-        async with free:
-            episode = await play(job)
-        done(episode)
-        return episode
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(job)) for job in jobs]
-    return [task.result() for task in tasks]
-
-
 def collect(
     jobs: Sequence[Job],
     play: Callable[[Job], Awaitable[Episode]],
     folder: Path,
     concurrency: int,
-    title: str,
+    title: str | None = None,
     shard_episodes: int = 256,
-) -> None:
+) -> list[Episode]:
     """Play the jobs that `folder` has no episode of yet, and add theirs to it in shards.
 
-    Failed episodes are not kept there as done: they are played again when the same call is made again.
+    Whatever interrupts it, the episodes that had ended are written. Those that failed are played again
+    when the same call is made again.
+
+    Args:
+        concurrency: episodes under way at a time.
+        title: of the progress bar; None shows none.
+
+    Returns:
+        One episode for each job, in the order of the jobs.
     """
-    finished = (
-        {e.episode_id for e in read_episodes(folder) if e.status != "failed"} if folder.exists() else set()
-    )
-    missing = [job for job in jobs if job.episode_id not in finished]
-    waiting: list[Episode] = []
+    ended = {e.episode_id: e for e in read_episodes(folder) if e.status != "failed"}
+    missing = [job for job in jobs if job.episode_id not in ended]
+    unwritten: list[Episode] = []
 
     def write() -> None:
-        if waiting:
-            write_shard(folder / f"{len(shards(folder)):05d}.parquet", waiting)
-            waiting.clear()
+        if unwritten:
+            write_shard(folder / f"{len(shards(folder)):05d}.parquet", unwritten)
+            unwritten.clear()
 
-    with tqdm(total=len(jobs), initial=len(jobs) - len(missing), desc=title, unit="episode") as bar:
+    with tqdm(
+        total=len(jobs), initial=len(jobs) - len(missing), desc=title, unit="episode", disable=title is None
+    ) as bar:
 
-        def done(episode: Episode) -> None:
-            waiting.append(episode)
+        def end(episode: Episode) -> None:
+            ended[episode.episode_id] = episode
+            unwritten.append(episode)
             bar.update()
-            if len(waiting) >= shard_episodes:
+            if len(unwritten) >= shard_episodes:
                 write()
 
         try:
-            asyncio.run(play_all(missing, play, concurrency, done))
+            asyncio.run(_play_all(missing, play, concurrency, end))
         finally:
             write()
+    return [ended[job.episode_id] for job in jobs]
+
+
+async def _play_all(
+    jobs: Sequence[Job],
+    play: Callable[[Job], Awaitable[Episode]],
+    concurrency: int,
+    end: Callable[[Episode], None],
+) -> None:
+    free = asyncio.Semaphore(concurrency)
+
+    async def one(job: Job) -> None:
+        async with free:
+            end(await play(job))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(one(job))
+    except BaseExceptionGroup as errors:  # the first one ended the others; it is the one to tell of
+        raise errors.exceptions[0] from None

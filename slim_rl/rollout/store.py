@@ -91,8 +91,8 @@ def shards(folder: Path) -> list[Path]:
 
 
 def read_episodes(folder: Path) -> Iterator[Episode]:
-    """All episodes below `folder` (or in one shard), tokens included, a shard at a time."""
-    for path in [folder] if folder.is_file() else shards(folder):
+    """All episodes below `folder`, tokens included, a shard at a time."""
+    for path in shards(folder):
         for row in pq.read_table(path, schema=SCHEMA).to_pylist():
             traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
             turns = [Turn(**turn) for turn in row.pop("turns")]

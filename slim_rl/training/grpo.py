@@ -8,11 +8,9 @@ A step is a function of the seed, the step's number and the weights before it. W
 step is all that the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +23,9 @@ from slim_rl.config import TrainConfig
 from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import UserError
 from slim_rl.players.policy import TokenTrace
-from slim_rl.rollout.collect import play_all
+from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode
 from slim_rl.rollout.filters import Group, first_objection
-from slim_rl.rollout.store import read_episodes, write_shard
 from slim_rl.rollout.table import Job, Table
 from slim_rl.training.advantages import group_advantages
 from slim_rl.training.checkpoint import load_state, save_state
@@ -66,7 +63,7 @@ def train(
     Args:
         reference: the KL term's reference; None without one.
         games: lines of a games file; played in order, again from the start when they run out.
-        folder: gets `state.pt` and one shard of episodes for each step in `rollouts/`.
+        folder: gets `state.pt` and, in `rollouts/`, a folder of episode shards for each step.
         on_step: hears of each step's metrics by name, those of the steps before an interruption too.
     """
     optimizer = torch.optim.AdamW(
@@ -80,7 +77,9 @@ def train(
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
-            groups, dropped, run.next_game = _rollout(config, table, games, run, concurrency, folder)
+            groups, dropped, run.next_game = _rollout(
+                config, table, games, run, concurrency, folder / "rollouts"
+            )
             engine.reset()
             metrics = {**_describe(groups), "groups_dropped": dropped}
             for group in optimizer.param_groups:
@@ -113,48 +112,36 @@ def _rollout(
     concurrency: int,
     folder: Path,
 ) -> tuple[list[list[Episode]], int, int]:
-    """The groups to train on, how many others were dropped, and the first game of the next step.
-
-    Episodes that an interrupted run has written are read, not played again.
-    """
-    shard = folder / "rollouts" / f"step-{run.step:05d}.parquet"
-    episodes = list(read_episodes(shard)) if shard.exists() else []
+    """The groups to train on, how many others were dropped, and the first game of the next step."""
     kept: list[list[Episode]] = []
-    dropped, game = 0, run.next_game
+    objections: list[str] = []
+    game = run.next_game
     limit = game + math.ceil(config.games_per_step * config.max_oversampling)
-    played = {
-        key: list(group) for key, group in groupby(episodes, key=lambda e: e.episode_id.rsplit("/", 1)[0])
-    }
     while len(kept) < config.games_per_step and game < limit:
         numbers = range(game, min(game + config.games_per_step - len(kept), limit))
-        jobs = [
-            job
-            for n in numbers
-            if f"train/{run.step}/{n}" not in played
-            for job in _group(config, games, run, n)
-        ]
-        for episode in asyncio.run(play_all(jobs, table.play, concurrency)):
-            played.setdefault(episode.episode_id.rsplit("/", 1)[0], []).append(episode)
-        groups = [played[f"train/{run.step}/{n}"] for n in numbers]
-        objections = [first_objection(group, config.filters) for group in groups]
-        kept += [group for group, objection in zip(groups, objections, strict=True) if objection is None]
-        dropped += len(groups) - objections.count(None)
+        jobs = [job for number in numbers for job in _group(config, games, run.step, number)]
+        episodes = collect(jobs, table.play, folder / f"step-{run.step:05d}", concurrency)
+        for i in range(0, len(episodes), config.samples_per_game):
+            group = episodes[i : i + config.samples_per_game]
+            objection = first_objection(group, config.filters)
+            if objection is None:
+                kept.append(group)
+            else:
+                objections.append(objection)
         game = numbers.stop
-        if jobs:
-            write_shard(shard, [episode for group in played.values() for episode in group])
     if not kept:
-        reasons = sorted({str(first_objection(group, config.filters)) for group in played.values()})
         raise UserError(
-            f"In training step {run.step} all {dropped} groups of episodes were dropped by the filter "
-            f"{', '.join(reasons)}; nothing can be learnt from them. Check the base model or train.filters."
+            f"In training step {run.step} all {len(objections)} groups of episodes were dropped by the filter "
+            f"{', '.join(sorted(set(objections)))}; nothing can be learnt from them. "
+            "Check the base model or train.filters."
         )
-    return kept, dropped, game
+    return kept, len(objections), game
 
 
-def _group(config: TrainConfig, games: Sequence[dict[str, Any]], run: Run, number: int) -> list[Job]:
+def _group(config: TrainConfig, games: Sequence[dict[str, Any]], step: int, number: int) -> list[Job]:
     game = games[number % len(games)]
-    ids = (f"train/{run.step}/{number}/{sample}" for sample in range(config.samples_per_game))
-    return [Job(episode_id, game, "policy", run.step) for episode_id in ids]
+    samples = range(config.samples_per_game)
+    return [Job(f"train/{step}/{number}/{sample}", game, "policy", step) for sample in samples]
 
 
 def advantages(config: TrainConfig, groups: Sequence[Group]) -> list[TrainedSequence]:
@@ -207,14 +194,14 @@ def update(
                     reference_logprobs = batch.logprobs(reference, config.temperature)
                 kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
                 losses = losses + config.kl_coefficient * kl
-                totals["kl"] += float((kl * weights).sum()) * share / config.minibatches
+                totals["kl"] += float((kl.detach() * weights).sum()) * share / config.minibatches
             loss = (losses * weights).sum() * share
             loss.backward()
             with torch.no_grad():
                 gap = (logprobs - batch.old_logprobs).abs()
                 ratio = (logprobs - batch.old_logprobs).exp()
                 outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
-                totals["loss"] += float(loss) / config.minibatches
+                totals["loss"] += float(loss.detach()) / config.minibatches
                 totals["clipped_fraction"] += float((outside * weights).sum()) * share / config.minibatches
                 if i == 0:
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import slim_rl.rollout.collect
 from slim_rl.config import TrainConfig
 from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
@@ -14,6 +15,7 @@ from slim_rl.games.matching.scripted import shy_partner
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.store import read_episodes, read_frame
 from slim_rl.rollout.table import Job, Table, policy_seat
+from slim_rl.training import grpo
 from slim_rl.training.advantages import group_advantages
 from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
@@ -165,20 +167,22 @@ def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
     whole, begun = copy.deepcopy(model), copy.deepcopy(model)
     expected = run(whole, chat_format, games, tmp_path / "whole")
 
-    import slim_rl.training.grpo as grpo
-
     calls = 0
-    name = {"rollout": "play_all", "shard": "write_shard", "checkpoint": "save_state"}[moment]
-    original = getattr(grpo, name)
+    module, name = {
+        "rollout": (grpo, "collect"),
+        "shard": (slim_rl.rollout.collect, "write_shard"),
+        "checkpoint": (grpo, "save_state"),
+    }[moment]
+    original = getattr(module, name)
 
-    def killed_at_the_second_call(*arguments):
+    def killed_at_the_second_call(*arguments, **options):
         nonlocal calls
         calls += 1
         if calls == 2:
             raise Killed
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(grpo, name, killed_at_the_second_call)
+    monkeypatch.setattr(module, name, killed_at_the_second_call)
     with pytest.raises(Killed):
         run(begun, chat_format, games, tmp_path / "killed")
     monkeypatch.undo()
@@ -189,8 +193,6 @@ def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
 
 
 def test_finished_episodes_are_not_played_again(model, chat_format, games, tmp_path, monkeypatch):
-    import slim_rl.training.grpo as grpo
-
     def killed(*arguments):
         raise Killed
 
