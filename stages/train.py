@@ -35,7 +35,7 @@ def main() -> None:
         return matching_table(config, engine, chat_format, config.train.temperature)
 
     parameters = config.model_dump(
-        mode="json", include={"seed", "threads", "games", "partner", "model", "train"}
+        mode="json", include={"seed", "threads", "concurrency", "games", "partner", "model", "train"}
     )
     folder = work_folder(Path("work/train"), parameters, GAMES, BASE)
     # Curves are written anew from the run's history, so that an interruption leaves no trace in them.
