@@ -24,3 +24,11 @@ lint: .venv/installed
 	.venv/bin/pip install --quiet --requirement requirements.txt || { echo "error: the dependencies could not be installed; see pip's message above, then run make again" >&2; exit 1; }
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# The evidence beyond one run: two more seeds, and the boards that leak. Each takes as long as `make repro`;
+# `dvc exp show` compares them.
+seeds: .venv/installed
+	for seed in 0 1 2; do dvc exp run --temp --name seed-$$seed --set-param seed=$$seed || exit 1; done
+
+trap: .venv/installed
+	dvc exp run --temp --name trap --set-param board.selection=dialop --set-param '+board.scale_range=[1.0,1.0]'
