@@ -1,7 +1,7 @@
 """`params.yaml` as typed, frozen models: the one place where a parameter has its name and bounds."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -99,6 +99,12 @@ class WarmstartConfig(Section):
     """Steps between checkpoints to go on from after an interruption."""
 
 
+FilterName = Literal["no_failed_episode", "reward_varies", "any_success", "responses_differ"]
+"""See `slim_rl.rollout.filters`."""
+ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
+"""See `slim_rl.games.matching.scripted.reference_player`."""
+
+
 class TrainConfig(Section):
     """GRPO."""
 
@@ -107,7 +113,7 @@ class TrainConfig(Section):
     games_per_step: int = Field(8, ge=1)
     samples_per_game: int = Field(16, ge=2)
     temperature: float = Field(1.0, gt=0)
-    filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")
+    filters: tuple[FilterName, ...] = ("no_failed_episode", "reward_varies")
     """Groups that any of these drops are replaced by groups of further games."""
     max_oversampling: float = Field(2.0, ge=1)
     """Stop looking for full batches after so many times the games a step needs."""
@@ -132,9 +138,9 @@ class TrainConfig(Section):
 
 class EvaluateConfig(Section):
     temperature: float = Field(1.0, ge=0)
-    references: tuple[str, ...] = ("random", "own-view", "bayes")
-    """Scripted players on the same boards; see `slim_rl.games.matching.scripted`."""
-    human_references: tuple[str, ...] = ("random", "own-view", "bayes")
+    references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
+    """Scripted players on the same boards."""
+    human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
     """Scripted players on the boards that people played."""
 
 
@@ -179,5 +185,5 @@ def _sentence(error: Any) -> str:
     section: Any = Config
     for part in error["loc"][:-1]:
         section = section.model_fields[part].annotation
-    near = process.extractOne(str(error["loc"][-1]), section.model_fields, score_cutoff=60)
+    near = process.extractOne(str(error["loc"][-1]), list(section.model_fields), score_cutoff=60)
     return f"there is no parameter {name}" + (f"; is it {near[0]} that was meant?" if near else "")

@@ -1,8 +1,8 @@
 """Did the model learn to ask? One sentence, by criteria fixed before the numbers are seen.
 
 A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So three
-things must hold together on the held-out games: it asks clearly more, it earns clearly more, and it earns
-more than anyone can who asks nothing.
+things must hold together on the held-out games: it asks clearly more, it earns clearly more, and most of
+what it gained is out of reach of anyone who asks nothing.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ MIN_RATIO = 2.0
 """Useful questions must at least double,"""
 MIN_MORE = 0.5
 """and grow by at least one in every other game, lest twice almost nothing count as asking."""
+MIN_SHARE = 0.5
+"""So much of the gain must lie above what a player earns who asks nothing; where boards leak, a model that
+asks may earn a little more than that, and yet owe its gain to what needs no asking."""
 
 
 class Criterion(NamedTuple):
@@ -59,7 +62,8 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
     unasked = f"{bayes['reward'].mean():.3f}"
     doubled = trained["useful_questions"].mean() >= MIN_RATIO * base["useful_questions"].mean()
     asks_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled)
-    earns_more, asking_pays = gain.low > 0, pays.low > 0
+    earns_more = gain.low > 0
+    asking_pays = pays.low > 0 and pays.mean >= MIN_SHARE * gain.mean
     games = min(asks.games, pays.games)
     criteria = (
         Criterion(
@@ -74,9 +78,9 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
         ),
         Criterion(
             asking_pays,
-            f"The no-question Bayesian player is {'beaten' if asking_pays else 'not beaten'}: it earns "
+            f"The no-question Bayesian player is {'beaten' if pays.low > 0 else 'not beaten'}: it earns "
             f"{unasked}, the trained model differs from that by {pays.text('+.3f')}; "
-            "required: the interval above 0.",
+            f"required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
         ),
     )
     enough = games >= MIN_GAMES

@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from slim_rl.errors import UserError
 from slim_rl.rollout.store import write_whole
+
+disable_progress_bar()  # a checkpoint this small needs none; long work has bars of its own
 
 
 def work_folder(root: Path, *inputs: Any) -> Path:

@@ -1,0 +1,128 @@
+"""What a user can get wrong is told in one sentence: what, where, and what would be right."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from slim_rl.config import load_config
+from slim_rl.engines.local import LocalEngine
+from slim_rl.errors import UserError
+from slim_rl.games.matching import read_games
+from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.warmstart import tiny_qwen
+from stages.seating import check_context
+
+
+def parameters(tmp_path, **sections):
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "sentence"),
+    [
+        (
+            "train",
+            {"learning_rat": 1},
+            "there is no parameter train.learning_rat; is it learning_rate that was meant?",
+        ),
+        ("trian", {}, "there is no parameter trian; is it train that was meant?"),
+        ("train", {"learning_rate": -1}, "train.learning_rate is -1: Input should be greater than 0"),
+        ("board", {"size": 9}, "board.size is 9: Input should be less than or equal to 8"),
+        ("board", {"scale_range": [5, 2]}, "scale_range must be two numbers with 1 <= low <= high"),
+        (
+            "train",
+            {"filters": ["no_such"]},
+            "train.filters.0 is 'no_such': Input should be 'no_failed_episode', 'reward_varies'",
+        ),
+        (
+            "evaluate",
+            {"references": ["asks-lots"]},
+            "evaluate.references.0 is 'asks-lots': String should match pattern",
+        ),
+    ],
+)
+def test_wrong_parameters_are_named(tmp_path, section, values, sentence):
+    with pytest.raises(UserError) as error:
+        load_config(parameters(tmp_path, **{section: values}))
+    assert sentence in str(error.value)
+    assert "params.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_parameters_that_are_no_yaml(tmp_path):
+    (tmp_path / "params.yaml").write_text("train: [1")
+    with pytest.raises(UserError, match="is not valid YAML"):
+        load_config(tmp_path / "params.yaml")
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        load_config(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda game: "{not json", "line 2 is not a game"),
+        (lambda game: json.dumps({"game_id": "x"}), "line 2 is not a game: game_state is missing"),
+        (lambda game: json.dumps({**game, "game_state": {**game["game_state"], "mask1": [[1]]}}), "line 2"),
+        (lambda game: json.dumps(game)[:-20], "line 2 is not a game"),
+        (lambda game: "[1, 2]", "line 2 is not a game"),
+    ],
+)
+def test_a_damaged_line_of_a_games_file_is_named(tmp_path, games, damage, reason):
+    path = tmp_path / "games.jsonl"
+    path.write_text("\n".join([json.dumps(games[0]), damage(games[1]), json.dumps(games[2])]))
+    with pytest.raises(UserError, match=reason) as error:
+        read_games(path)
+    assert str(path) in str(error.value)
+
+
+def test_an_empty_or_missing_set_of_games(tmp_path):
+    (tmp_path / "games.jsonl").write_text("")
+    with pytest.raises(UserError, match="is empty; at least one game is needed"):
+        read_games(tmp_path / "games.jsonl")
+    with pytest.raises(UserError, match="There is no games file"):
+        read_games(tmp_path / "other.jsonl")
+
+
+def test_a_checkpoint_without_a_tokenizer(tmp_path, model, tokenizer):
+    save_model(tmp_path / "model", model, tokenizer)
+    load_model(tmp_path / "model")
+    for file in (tmp_path / "model").glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="has no tokenizer"):
+        load_model(tmp_path / "model")
+
+
+def test_a_checkpoint_that_is_none(tmp_path):
+    with pytest.raises(UserError, match="nowhere is not a checkpoint that can be loaded"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_a_game_too_long_for_the_models_context(tmp_path, tokenizer, chat_format, games):
+    engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=64, seed=0))
+    config = load_config(parameters(tmp_path, model={"turn_tokens": 60}))
+    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context is 64 tokens"):
+        check_context(engine, chat_format, games, config)
+
+
+def test_the_sentence_reaches_the_user_with_exit_code_1_and_nothing_is_written(tmp_path):
+    parameters(tmp_path, board={"size": 99})
+    (tmp_path / "stages").symlink_to(__file__.rsplit("/", 2)[0] + "/stages")
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.games"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: params.yaml: board.size is 99: Input should be less than or equal to 8.\n"
+    assert not (tmp_path / "data").exists()
+
+
+def test_unfinished_work_belongs_to_its_inputs(tmp_path):
+    (tmp_path / "input").write_text("one")
+    first = work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input")
+    assert work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input") == first
+    (tmp_path / "input").write_text("two")
+    second = work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input")
+    assert second != first and not first.exists()
