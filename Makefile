@@ -2,6 +2,9 @@
 PYTHON ?= python3.11
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export DO_NOT_TRACK = 1
+export DVC_NO_ANALYTICS = 1
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
 .PHONY: repro test seeds trap lint
 .DELETE_ON_ERROR:

@@ -126,3 +126,14 @@ def test_unfinished_work_belongs_to_its_inputs(tmp_path):
     (tmp_path / "input").write_text("two")
     second = work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input")
     assert second != first and not first.exists()
+
+
+def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, tokenizer, monkeypatch):
+    from stages import base_model
+
+    save_model(tmp_path / "mine", model, tokenizer)
+    parameters(tmp_path, model={"base": str(tmp_path / "mine")})
+    monkeypatch.chdir(tmp_path)
+    base_model.main()
+    loaded, _ = load_model(tmp_path / "models/base")
+    assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))

@@ -1,0 +1,107 @@
+"""The tiny model, its tokenizer, and learning by imitation."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from slim_rl.config import WarmstartConfig
+from slim_rl.training import warmstart
+from slim_rl.training.warmstart import encode_tree, imitate, imitation_loss
+
+STOP = 0.3
+
+
+@pytest.fixture
+def trees(demonstrations, chat_format):
+    return [encode_tree(shown, chat_format, STOP) for shown in demonstrations]
+
+
+def test_any_text_has_tokens_and_comes_back(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    for text in (
+        "[message] What is Ava Li's score for BLEU?",
+        "Zoë said: 57 ÷ 3 = «19»\n\t…",
+        "",
+        "100 0099",
+    ):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids) == text
+        assert loaded.encode(text, add_special_tokens=False) == ids
+
+
+def test_what_is_said_over_and_over_is_one_token(tokenizer):
+    def tokens(text):
+        return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
+
+    assert tokens("[message] What is Ava Li's score for BLEU?") == [
+        "[message] What is ",
+        "Ava Li's score for BLEU?",
+    ]
+    assert tokens("Ava Li - BLEU: 57\n") == ["Ava Li - BLEU: ", "57", "\n"]
+
+
+def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrations, chat_format):
+    """Each branch of a tree gets the loss it has as a dialogue of its own."""
+    shown, tree = demonstrations[0], trees[0]
+    total, weights = 0.0, 0.0
+    path: list[int] = []
+    for i, observation in enumerate(shown.observations):
+        path += chat_format.continuation(observation) if i else chat_format.opening(observation)
+        last = i == len(shown.turns)
+        spoken = [(shown.closings[i], 1.0 if last else STOP)] + ([] if last else [(shown.turns[i], 1 - STOP)])
+        for text, first in spoken:
+            said = chat_format.turn(text)
+            with torch.no_grad():
+                logits = model(torch.tensor([path + said])).logits[0, len(path) - 1 : -1]
+            losses = torch.nn.functional.cross_entropy(logits, torch.tensor(said), reduction="none")
+            weight = torch.tensor([first] + [1.0] * (len(said) - 1))
+            total, weights = total + float((losses * weight).sum()), weights + float(weight.sum())
+        if not last:
+            path += chat_format.turn(shown.turns[i])
+    assert float(imitation_loss(model, [tree]).detach()) == pytest.approx(total / weights, abs=1e-4)
+
+
+def test_padding_changes_nothing(model, trees):
+    short, long = sorted(trees[:8], key=lambda tree: len(tree.ids))[::7]
+    weights = [tree.weights.sum() for tree in (short, long)]
+    alone = [float(imitation_loss(model, [tree]).detach()) for tree in (short, long)]
+    together = float(imitation_loss(model, [short, long]).detach())
+    assert together == pytest.approx(float(np.average(alone, weights=weights)), abs=1e-4)
+
+
+def test_imitation_learns(model, trees, tmp_path):
+    before = float(imitation_loss(model, trees[:8]).detach())
+    config = WarmstartConfig(demonstrations=24 * 8, warmup_steps=4)
+    imitate(config, model, lambda step: trees[:8], tmp_path)
+    assert float(imitation_loss(model, trees[:8]).detach()) < before / 4
+
+
+def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_path, monkeypatch):
+    config = WarmstartConfig(demonstrations=6 * 4, batch=4, checkpoint_every=2)
+    begun, resumed = copy.deepcopy(model), copy.deepcopy(model)
+
+    def batch(step):
+        return trees[4 * step : 4 * step + 4]
+
+    imitate(config, model, batch, tmp_path / "whole")
+    steps = []
+
+    def killed(step):
+        steps.append(step)
+        if step == 3:
+            raise KeyboardInterrupt
+        return batch(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        imitate(config, begun, killed, tmp_path / "killed")
+    monkeypatch.setattr(
+        warmstart, "imitation_loss", lambda m, b, real=imitation_loss: steps.append("again") or real(m, b)
+    )
+    imitate(config, resumed, batch, tmp_path / "killed")
+    assert steps.count("again") == 4  # steps 2 to 5: one was done twice
+    for one, other in zip(model.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
