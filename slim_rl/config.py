@@ -11,7 +11,7 @@ from slim_rl.errors import UserError
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class MatchingConfig(Section):
@@ -132,7 +132,7 @@ class TrainConfig(Section):
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     average_over: Literal["tokens", "sequences"] = "tokens"
     microbatch_tokens: int = Field(8192, ge=1)
-    """Padded tokens in one forward and backward pass; bounds memory, does not change the numbers."""
+    """Padded tokens in one forward and backward pass; bounds memory, and changes only the last digits."""
     checkpoint_every: int = Field(1, ge=1)
 
 
@@ -169,7 +169,9 @@ def load_config(path: Path = Path("params.yaml")) -> Config:
             bounds; the sentence names it.
     """
     try:
-        return Config.model_validate(yaml.safe_load(path.read_text()) or {})
+        return Config.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file in UTF-8.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except yaml.YAMLError as error:

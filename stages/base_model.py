@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from slim_rl.config import Config, load_config
+from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import UserError, told_in_a_sentence
 from slim_rl.games.game import Demonstration
 from slim_rl.games.matching import WORDS, board_seed
@@ -25,7 +26,10 @@ def main() -> None:
     if config.model.base == "tiny":
         make_tiny(config)
     else:
-        save_model(OUTPUT, *load_model(config.model.base))
+        model, tokenizer = load_model(config.model.base)
+        LocalEngine(model)  # says so now if it is a model that cannot be sampled from
+        qwen3_format(tokenizer, config.model.thinking)
+        save_model(OUTPUT, model, tokenizer)
 
 
 def make_tiny(config: Config) -> None:
@@ -45,7 +49,7 @@ def make_tiny(config: Config) -> None:
     def encode(demonstration: Demonstration) -> Tree:
         return encode_tree(demonstration, chat_format, warm.stop_probability)
 
-    longest = max(int((encode(d).branches == 0).sum()) for d in first)
+    longest = max(int(encode(d).positions.max()) + 1 for d in first)
     if longest > config.model.context_tokens:
         raise UserError(
             f"A game of {longest} tokens is too long for the tiny model, whose context is "

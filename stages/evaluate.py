@@ -1,6 +1,5 @@
 """Stage `evaluate`: who earns what on boards nobody was trained on, and on the boards that people played."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +46,7 @@ def main() -> None:
         play(config, reference_table(config, FAITHFUL), player, human, folder / "human-boards" / player)
     write_shard(folder / "human-boards/humans/00000.parquet", [human_episode(game) for game in human])
     shutil.rmtree(OUTPUT, ignore_errors=True)
-    os.replace(folder, OUTPUT)
+    shutil.copytree(folder, OUTPUT)
 
 
 def play(config: Config, table: Table, player: str, games: Sequence[dict], folder: Path) -> None:

@@ -6,6 +6,8 @@ from slim_rl.config import Config, MatchingConfig
 from slim_rl.engines.engine import Engine
 from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
+from slim_rl.games.matching.language import answer, question
+from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.games.matching.scripted import reference_player, shy_partner
 from slim_rl.players.chat_format import ChatFormat
@@ -36,12 +38,21 @@ def _table(config: Config, agent: PlayerMaker) -> Table:
 
 
 def check_context(engine: Engine, chat_format: ChatFormat, games: Sequence[dict], config: Config) -> None:
-    """Raises UserError if a game's prompt leaves the policy no room to speak."""
-    longest = max(games, key=lambda game: len(game["prompt"]))
-    tokens = len(chat_format.opening(longest["prompt"]))
-    if tokens + config.model.turn_tokens > engine.max_context_tokens:
+    """Raises UserError if a game leaves the policy no room for a question, its answer and a proposal."""
+    longest = max(games, key=lambda game: len(chat_format.opening(game["prompt"])))
+    prompt = len(chat_format.opening(longest["prompt"]))
+    asking = len(
+        chat_format.turn(question(0, 0)) + chat_format.continuation(f"Partner: [message] {answer(0, 0, 99)}")
+    )
+    proposing = len(chat_format.turn("[propose] " + format_proposal(range(config.board.size))))
+    if prompt + asking + proposing > engine.max_context_tokens:
         raise UserError(
-            f"The game {longest['game_id']} is too long for the model: its prompt has {tokens} tokens and "
-            f"a turn may have {config.model.turn_tokens} (model.turn_tokens), but the model's context is "
+            f"The game {longest['game_id']} is too long for the model: a prompt of {prompt} tokens, one question "
+            f"with its answer ({asking}) and a proposal ({proposing}) do not fit its context of "
             f"{engine.max_context_tokens} tokens; take a model with a longer one or smaller boards."
+        )
+    if proposing > config.model.turn_tokens:
+        raise UserError(
+            f"model.turn_tokens is {config.model.turn_tokens}, but a proposal for {config.board.size} papers has "
+            f"{proposing} tokens in this model's tokenizer; allow at least as many."
         )

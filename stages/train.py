@@ -1,7 +1,6 @@
 """Stage `train`: GRPO on the quality of the final assignment alone."""
 
 import copy
-import os
 import shutil
 from pathlib import Path
 
@@ -49,9 +48,7 @@ def main() -> None:
         train(config.train, model, reference, games, make_table, config.concurrency, folder, log)
     save_model(TRAINED, model, tokenizer)
     shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    ROLLOUTS.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(folder / "rollouts", ROLLOUTS)
-    shutil.rmtree(folder)
+    shutil.copytree(folder / "rollouts", ROLLOUTS)
 
 
 if __name__ == "__main__":

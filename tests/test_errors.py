@@ -7,10 +7,11 @@ import sys
 import pytest
 import yaml
 
-from slim_rl.config import load_config
+from slim_rl.config import MatchingConfig, load_config
 from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import UserError
-from slim_rl.games.matching import read_games
+from slim_rl.games.matching import generate_games, read_games
+from slim_rl.players.chat_format import qwen3_format
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.warmstart import tiny_qwen
 from stages.seating import check_context
@@ -69,6 +70,14 @@ def test_parameters_that_are_no_yaml(tmp_path):
         (lambda game: json.dumps({**game, "game_state": {**game["game_state"], "mask1": [[1]]}}), "line 2"),
         (lambda game: json.dumps(game)[:-20], "line 2 is not a game"),
         (lambda game: "[1, 2]", "line 2 is not a game"),
+        (
+            lambda game: json.dumps({**game, "game_id": "matching-3-stakes-0-0"}),
+            "line 2 .* stands in the file already",
+        ),
+        (
+            lambda game: json.dumps({k: v for k, v in game.items() if k != "prompt"}),
+            "line 2 .* prompt is missing",
+        ),
     ],
 )
 def test_a_damaged_line_of_a_games_file_is_named(tmp_path, games, damage, reason):
@@ -102,9 +111,9 @@ def test_a_checkpoint_that_is_none(tmp_path):
 
 
 def test_a_game_too_long_for_the_models_context(tmp_path, tokenizer, chat_format, games):
-    engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=64, seed=0))
-    config = load_config(parameters(tmp_path, model={"turn_tokens": 60}))
-    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context is 64 tokens"):
+    engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=50, seed=0))
+    config = load_config(parameters(tmp_path))
+    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 50 tokens"):
         check_context(engine, chat_format, games, config)
 
 
@@ -137,3 +146,31 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
     base_model.main()
     loaded, _ = load_model(tmp_path / "models/base")
     assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+
+
+def test_a_turn_too_short_for_a_proposal(tmp_path, engine, chat_format, games):
+    config = load_config(parameters(tmp_path, model={"turn_tokens": 3}))
+    with pytest.raises(
+        UserError, match=r"model.turn_tokens is 3, but a proposal for 3 papers has \d+ tokens"
+    ):
+        check_context(engine, chat_format, games, config)
+
+
+def test_a_model_that_the_local_engine_cannot_sample_from(model):
+    model.config.model_type = "mamba"
+    with pytest.raises(UserError, match="cannot sample from a 'mamba' model"):
+        LocalEngine(model)
+
+
+def test_a_tokenizer_without_chat_markers(tokenizer):
+    class Plain:
+        def get_vocab(self):
+            return {"a": 0}
+
+    with pytest.raises(UserError, match="does not have Qwen's chat markers"):
+        qwen3_format(Plain(), thinking=False)
+
+
+def test_boards_that_cannot_be_had():
+    with pytest.raises(UserError, match=r"lower board\.stake"):
+        next(generate_games(1, 0, MatchingConfig(stake=6)))

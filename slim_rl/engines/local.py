@@ -4,7 +4,8 @@ Requests that wait at the same time are sampled as one batch. Three things make 
 keeps its keys and values, so a dialogue's next turn computes only the new tokens; prompts that are
 the same (a GRPO group) are computed once; rows that have stopped leave the batch.
 
-Every request draws from a random stream of its own, so who shares the batch does not matter.
+Every request draws from a random stream of its own, so it draws the same whoever shares its batch, but for
+the last digits of the probabilities, which depend on the batch's shape.
 """
 
 import asyncio
@@ -16,18 +17,31 @@ import torch
 from transformers import PreTrainedModel
 
 from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.errors import UserError
+
+_KINDS = ("qwen2", "qwen3", "llama")
 
 
 class LocalEngine:
-    """Samples from `model` (any decoder with full attention and rotary positions).
+    """Samples from `model`.
 
     Args:
-        model: weights are read at every call, so a trainer may update them between calls; it must
+        model: a Qwen2, Qwen3 or Llama with full attention; weights are read at every call, so a trainer may update them between calls; it must
             then call `reset`, because kept keys and values belong to the old weights.
         max_batch_sequences: more waiting requests than this are served in several batches.
+
+    Raises:
+        UserError: the model is of another kind, for which cached attention would be wrong.
     """
 
     def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
+        windows = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
+        if model.config.model_type not in _KINDS or windows:
+            raise UserError(
+                f"The local engine cannot sample from a {model.config.model_type!r} model"
+                f"{' with ' + ', '.join(sorted(windows)) if windows else ''}; it runs {', '.join(_KINDS)} with "
+                "full attention."
+            )
         self.model = model.eval()
         self.max_context_tokens = model.config.max_position_embeddings
         self._max_batch = max_batch_sequences
@@ -62,6 +76,7 @@ class LocalEngine:
                     if not answer.done():
                         answer.set_exception(error)
                 if not isinstance(error, Exception):
+                    self._waiting.clear()
                     raise
             else:
                 for answer, generation in zip(answers, generations, strict=True):
@@ -119,7 +134,7 @@ class LocalEngine:
     def _prefill(self, prompts: list[tuple[int, ...]]) -> dict[tuple[int, ...], "_Prefix"]:
         config = self.model.config
         empty = torch.empty(
-            config.num_hidden_layers, 2, config.num_key_value_heads, 0, config.head_dim,
+            config.num_hidden_layers, 2, config.num_key_value_heads, 0, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             dtype=self.model.dtype, device=self.model.device,
         )  # fmt: skip
         made = {(): _Prefix((), empty)}

@@ -12,6 +12,8 @@ from renderers import Qwen3RendererConfig, create_renderer
 from renderers.base import Renderer
 from transformers import PreTrainedTokenizerBase
 
+from slim_rl.errors import UserError
+
 _KEPT = 8192
 
 
@@ -53,7 +55,15 @@ class ChatFormat:
 
 
 def qwen3_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> ChatFormat:
-    """Qwen3's format, keeping every turn as it was sampled, thoughts included."""
+    """Qwen3's format, keeping every turn as it was sampled, thoughts included.
+
+    Raises:
+        UserError: the tokenizer is not one of Qwen's.
+    """
+    if "<|im_start|>" not in tokenizer.get_vocab():
+        raise UserError(
+            "The tokenizer does not have Qwen's chat markers (<|im_start|> and others); take a Qwen checkpoint."
+        )
     config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
     return ChatFormat(tokenizer, create_renderer(tokenizer, config))
 

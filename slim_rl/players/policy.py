@@ -49,10 +49,11 @@ class PolicyPlayer:
 
     async def respond(self, observation: str) -> str:
         """Raises ContextFull, or what the engine raises."""
-        self._read(observation)
-        room = self._engine.max_context_tokens - len(self.trace.token_ids)
+        heard = self._heard(observation)
+        room = self._engine.max_context_tokens - len(self.trace.token_ids) - len(heard)
         if room < 1:
-            raise ContextFull(f"the dialogue has {len(self.trace.token_ids)} tokens")
+            raise ContextFull
+        self.trace.extend(heard)
         sampling = replace(
             self._sampling,
             max_new_tokens=min(self._sampling.max_new_tokens, room),
@@ -67,13 +68,11 @@ class PolicyPlayer:
         if self._sampling.session is not None:
             self._engine.release(self._sampling.session)
 
-    def _read(self, observation: str) -> None:
+    def _heard(self, observation: str) -> list[int]:
         if not self.trace.token_ids:
-            self.trace.extend(self._format.opening(observation))
-            return
-        if self.trace.token_ids[-1] not in self._format.stop_token_ids:
-            self.trace.extend([self._format.stop_token_ids[0]])  # the turn was cut; close it
-        self.trace.extend(self._format.continuation(observation))
+            return self._format.opening(observation)
+        cut = self.trace.token_ids[-1] not in self._format.stop_token_ids
+        return [self._format.stop_token_ids[0]] * cut + self._format.continuation(observation)
 
 
 def _turn_seed(episode_seed: int, turn: int) -> int:

@@ -17,16 +17,18 @@ def collect(
     folder: Path,
     concurrency: int,
     title: str | None = None,
-    shard_episodes: int = 256,
+    shard_episodes: int | None = 256,
 ) -> list[Episode]:
     """Play the jobs that `folder` has no episode of yet, and add theirs to it in shards.
 
-    Whatever interrupts it, the episodes that had ended are written. Those that failed are played again
-    when the same call is made again.
+    Whatever interrupts it, the episodes that had ended are written, and the same call goes on from there.
+    Those that failed are played again.
 
     Args:
         concurrency: episodes under way at a time.
         title: of the progress bar; None shows none.
+        shard_episodes: None writes all or nothing. Who shares a batch changes the last digits of
+            log-probs, so only then has an interrupted run the numbers of one that was not.
 
     Returns:
         One episode for each job, in the order of the jobs.
@@ -48,13 +50,16 @@ def collect(
             ended[episode.episode_id] = episode
             unwritten.append(episode)
             bar.update()
-            if len(unwritten) >= shard_episodes:
+            if shard_episodes is not None and len(unwritten) >= shard_episodes:
                 write()
 
         try:
             asyncio.run(_play_all(missing, play, concurrency, end))
-        finally:
-            write()
+        except BaseException:
+            if shard_episodes is not None:
+                write()
+            raise
+        write()
     return [ended[job.episode_id] for job in jobs]
 
 

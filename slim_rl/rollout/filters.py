@@ -10,8 +10,10 @@ Group = Sequence[Episode]
 
 
 def reward_varies(group: Group) -> bool:
-    """A group in which all earned the same has no advantage to learn from (DAPO, arXiv 2503.14476, 3.2)."""
-    return bool(np.std(_rewards(group)) > 1e-6)
+    """A group in which each seat always earned the same has no advantage to learn from (DAPO,
+    arXiv 2503.14476, 3.2)."""
+    ended = [episode.rewards for episode in group if episode.status != "failed"]
+    return any(np.std([rewards[seat] for rewards in ended]) > 1e-6 for seat in (ended[0] if ended else ()))
 
 
 def no_failed_episode(group: Group) -> bool:
@@ -37,7 +39,3 @@ FILTERS: dict[str, Callable[[Group], bool]] = {
 def first_objection(group: Group, filters: Sequence[str]) -> str | None:
     """The name of the first of `filters` that drops the group; None if all keep it."""
     return next((name for name in filters if not FILTERS[name](group)), None)
-
-
-def _rewards(group: Group) -> list[float]:
-    return [sum(episode.rewards.values()) for episode in group]

@@ -104,7 +104,8 @@ def read_frame(folder: Path) -> pd.DataFrame:
     """All episodes below `folder` without what was said, a row each.
 
     Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
-    every fact by its name; NaN where an episode does not have it.
+    every fact by its name; NaN where an episode does not have it. Of an episode that failed and was played
+    again only the last playing counts.
     """
     columns = ["episode_id", "game_id", "player", "step", "status", "error", "rewards", "facts"]
     rows = []
@@ -112,4 +113,5 @@ def read_frame(folder: Path) -> pd.DataFrame:
         for row in pq.read_table(path, columns=columns).to_pylist():
             rewards = {f"reward.{seat}": reward for seat, reward in row.pop("rewards")}
             rows.append({**row, **rewards, **dict(row.pop("facts"))})
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    return frame if frame.empty else frame.drop_duplicates("episode_id", keep="last", ignore_index=True)

@@ -22,7 +22,14 @@ def group_advantages(rewards: torch.Tensor, groups: torch.Tensor, divide_by_std:
         sums = torch.zeros(len(sizes), dtype=values.dtype).index_add_(0, index, values)
         return (sums / sizes)[index]
 
-    centred = rewards - group_mean(rewards)
+    highest, lowest = (
+        torch.zeros(len(sizes), dtype=rewards.dtype).scatter_reduce_(
+            0, index, rewards, how, include_self=False
+        )
+        for how in ("amax", "amin")
+    )
+    # Where all earned the same the difference is 0, not what rounding makes of it.
+    centred = (rewards - group_mean(rewards)).where((highest > lowest)[index], 0.0)
     if not divide_by_std:
         return centred
     # The sample's standard deviation (n - 1), as in SLIME and TRL.

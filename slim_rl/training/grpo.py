@@ -120,7 +120,8 @@ def _rollout(
     while len(kept) < config.games_per_step and game < limit:
         numbers = range(game, min(game + config.games_per_step - len(kept), limit))
         jobs = [job for number in numbers for job in _group(config, games, run.step, number)]
-        episodes = collect(jobs, table.play, folder / f"step-{run.step:05d}", concurrency)
+        shards = folder / f"step-{run.step:05d}" / f"games-from-{game:05d}"
+        episodes = collect(jobs, table.play, shards, concurrency, shard_episodes=None)
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             objection = first_objection(group, config.filters)

@@ -33,7 +33,8 @@ def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: KLEs
     """Estimates KL(policy || reference) from each token sampled from the policy, (tokens,) float.
 
     Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k1 is unbiased, k2 has less
-    variance, k3 is unbiased and never negative.
+    variance, k3 is unbiased and never negative. As a term of a loss k1 pulls nowhere: on samples of the
+    policy itself the expectation of its gradient is zero.
     """
     log_ratio = reference - logprobs
     if estimator == "k1":
@@ -51,8 +52,11 @@ def token_weights(sequences: torch.Tensor, average_over: Literal["tokens", "sequ
 
     Args:
         sequences: (tokens,) int64, the sequence that each token belongs to.
+
+    Returns:
+        (tokens,) float32 on the same device.
     """
     if average_over == "tokens":
-        return torch.full(sequences.shape, 1 / max(len(sequences), 1))
+        return torch.full(sequences.shape, 1 / max(len(sequences), 1), device=sequences.device)
     _, index, lengths = torch.unique(sequences, return_inverse=True, return_counts=True)
     return 1 / (len(lengths) * lengths[index].float())

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import ks_2samp
 
 from slim_rl.config import MatchingConfig
+from slim_rl.errors import UserError
 from slim_rl.games.matching import board as boards_module
 from slim_rl.games.matching.board import (
     Board,
@@ -215,7 +216,7 @@ def test_refusals_are_counted_anew_after_a_board_and_across_batches():
 
 def test_stakes_that_no_board_reaches_are_an_error_that_names_stake():
     config = MatchingConfig(size=3, stake=50)
-    with pytest.raises(ValueError, match="lower `stake`"):
+    with pytest.raises(UserError, match=r"lower board\.stake"):
         next(generate_boards(1, 0, config))
 
 

@@ -207,3 +207,21 @@ def test_a_line_of_a_games_file_has_what_it_promises():
     assert game["ground_truth"] == game["game_state"]
     assert game["optimal_score"] == game["game_state"]["best_assignment_reward"]
     assert json.loads(json.dumps(game)) == game
+
+
+def test_a_game_from_an_empty_log_starts_at_the_beginning():
+    observation, _ = MatchingEnv().reset(human_games(HUMAN)[0]["game_state"], action_log=[])
+    assert (observation["turn_player"], observation["done"]) == ("player-1", False)
+
+
+def test_a_player_reads_its_prompt_when_its_first_turn_comes(env):
+    observation, _, _ = env.step("[message] hi")
+    assert observation["obs_str"].endswith("Partner: [message] hi")
+    assert "Ava Li - Electra: 25" in observation["obs_str"]
+
+
+@pytest.mark.parametrize("papers", [[0, 0, 0], [0, 1, 9], [0, 1]])
+def test_a_log_with_an_impossible_proposal_is_told(papers):
+    proposal = {"type": "proposal", "proposal_ids": [[i, p] for i, p in enumerate(papers)], "player": 0}
+    with pytest.raises(ValueError, match=r"Action 1 of the action log .* a paper of its own"):
+        MatchingEnv().reset(STATE, action_log=[proposal])

@@ -69,6 +69,10 @@ def test_it_weighs_proposals_by_its_own_numbers():
     assert says(propose((1, 2, 0)), always_accept=True) == "[accept]"
 
 
+def test_a_message_that_quotes_a_proposal_is_a_message():
+    assert says("[message] Partner: [propose] x").startswith("[message]")
+
+
 def rewards(name, config, count=300, seed=3):
     earned = []
     for number, board in enumerate(generate_boards(count, seed, config)):

@@ -12,6 +12,7 @@ from slim_rl.errors import UserError
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
+from slim_rl.rollout.filters import reward_varies
 from slim_rl.rollout.store import read_episodes, read_frame, shards, write_shard
 from slim_rl.rollout.table import Job
 
@@ -78,6 +79,25 @@ def test_what_had_ended_before_an_error_is_kept(tmp_path):
     assert {f"e/{i}" for i in range(5)} <= kept and "e/5" not in kept
 
 
+def test_all_or_nothing(tmp_path):
+    async def play(job):
+        if job.episode_id == "e/5":
+            raise KeyError
+        return episode(job)
+
+    with pytest.raises(KeyError):
+        collect(JOBS, play, tmp_path, concurrency=1, shard_episodes=None)
+    assert not shards(tmp_path)
+    collect(JOBS, Players().play, tmp_path, concurrency=1, shard_episodes=None)
+    assert len(shards(tmp_path)) == 1
+
+
+def test_of_an_episode_that_was_played_again_the_last_playing_counts(tmp_path):
+    for fails in (["e/3"], []):
+        collect(JOBS[:5], Players(fails=fails).play, tmp_path, concurrency=1)
+    assert read_frame(tmp_path)["status"].tolist() == ["completed"] * 5
+
+
 def test_an_unfinished_shard_does_not_count(tmp_path):
     write_shard(tmp_path / "00000.parquet", [episode(JOBS[0])])
     (tmp_path / ".00001.parquet.part").write_bytes(b"half")
@@ -113,3 +133,17 @@ def test_a_full_disk_ends_a_collection_in_a_sentence(tmp_path, monkeypatch):
         collect(JOBS, Players().play, tmp_path, concurrency=2, shard_episodes=4)
     assert len(list(read_episodes(tmp_path))) == 5
     assert [path.name for path in tmp_path.iterdir()] == ["00000.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "varies"),
+    [
+        ([{"a": 1, "b": -1}, {"a": -1, "b": 1}], True),
+        ([{"a": 0.9, "b": 0.9}] * 3, False),
+        ([{"a": 0.9}, {"a": 0.8}], True),
+        ([], False),
+    ],
+)
+def test_a_group_varies_if_any_seat_does(rewards, varies):
+    failed = episode(JOBS[0], status="failed", rewards={})
+    assert reward_varies([failed, *(episode(JOBS[0], rewards=r) for r in rewards)]) == varies

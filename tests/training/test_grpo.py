@@ -65,8 +65,11 @@ def test_advantages_compare_with_the_group_alone():
     assert group_advantages(rewards, groups, True).tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_group_that_earned_the_same_has_no_advantage():
-    assert group_advantages(torch.full((4,), 0.8), torch.zeros(4, dtype=torch.long), True).tolist() == [0] * 4
+@pytest.mark.parametrize("reward", [0.8, 0.9, 0.87])
+def test_a_group_that_earned_the_same_has_no_advantage(reward):
+    groups = torch.tensor([0] * 16 + [1, 1])
+    rewards = torch.tensor([reward] * 16 + [0.0, 1.0])
+    assert group_advantages(rewards, groups, True).tolist()[:16] == [0] * 16
 
 
 def test_the_clip_stops_the_gradient_only_where_it_should():

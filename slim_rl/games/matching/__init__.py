@@ -59,18 +59,22 @@ def read_games(path: Path) -> list[dict]:
     """
     if not path.exists():
         raise UserError(f"There is no games file {path}; `dvc repro games` makes it.")
-    games = []
-    for number, text in enumerate(path.read_text().splitlines(), start=1):
+    games: dict[str, dict] = {}
+    for number, text in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             line = json.loads(text)
             load_game(line, max_turns=1)
+            if not isinstance(line["prompt"], str):
+                raise ValueError("its prompt is not text")
+            if line["game_id"] in games:
+                raise ValueError(f"the game {line['game_id']} stands in the file already")
         except (ValueError, KeyError, TypeError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
             raise UserError(f"{path}, line {number} is not a game: {reason}.".replace("..", ".")) from None
-        games.append(line)
+        games[line["game_id"]] = line
     if not games:
         raise UserError(f"The games file {path} is empty; at least one game is needed.")
-    return games
+    return list(games.values())
 
 
 def _private(board: Board) -> bool:

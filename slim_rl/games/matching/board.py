@@ -20,6 +20,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from slim_rl.config import MatchingConfig
+from slim_rl.errors import UserError
 
 TOP = 99
 """The largest value; the smallest is 0."""
@@ -82,11 +83,15 @@ class Board:
         if missing := [key for key in keys if key not in state]:
             raise ValueError(f"the game state has no {', '.join(missing)}")
         table = _matrix(state, "table", TOP)
+        if not 2 <= len(table) <= 8:
+            raise ValueError(f"the table is {len(table)} x {len(table)}; there are games of size 2 to 8")
         masks = np.stack([_matrix(state, key, 1, len(table)) for key in ("mask1", "mask2")]).astype(bool)
         board = cls(table, masks, np.array([_scale(state, key) for key in ("scale1", "scale2")]))
         recorded, best = state["best_assignment_reward"], board.best_assignment_reward
         if recorded != best:
             raise ValueError(f"the game state records best_assignment_reward {recorded}, but it is {best}")
+        if not best:
+            raise ValueError("no assignment of the table is worth anything")
         return board
 
 
@@ -145,7 +150,7 @@ def generate_boards(count: int, seed: int, config: MatchingConfig, processes: in
     The series is the same however many processes share the work: it is made in blocks of boards,
     each with a random stream of its own.
 
-    Raises ValueError when the selection `stakes` refuses more than 10,000 boards in a row.
+    Raises UserError when the selection `stakes` refuses more than 10,000 boards in a row.
     """
     jobs = ((min(_BLOCK, count - i), seed, i // _BLOCK, config) for i in range(0, count, _BLOCK))
     if processes == 1:
@@ -187,9 +192,9 @@ def _taken(passed: np.ndarray, refused: int, config: MatchingConfig) -> tuple[li
     for i in [*np.flatnonzero(passed).tolist(), len(passed)]:
         while last + MAX_REFUSALS + 2 < i:
             if config.selection == "stakes":
-                raise ValueError(
-                    f"more than {MAX_REFUSALS} boards in a row of size {config.size} do not reach "
-                    f"`stake` {config.stake}; lower `stake`"
+                raise UserError(
+                    f"More than {MAX_REFUSALS} boards in a row of size {config.size} do not reach board.stake "
+                    f"{config.stake}, with p_agent {config.p_agent} and p_partner {config.p_partner}; lower board.stake."
                 )
             last += MAX_REFUSALS + 2
             taken.append(last)

@@ -8,14 +8,15 @@ from slim_rl.games.matching.rules import SEATS, MatchingGame
 class MatchingEnv:
     """Plays one game at a time.
 
-    An observation is a dict with `player-1` and `player-2` (what each has not seen yet, text),
-    `turn_player` (whose turn it is, None when the game is over), `done`, and `role` and `obs_str`,
-    the chat message for the player whose turn it is.
+    An observation is a dict with `player-1` and `player-2` (what each sees new since the last step, text),
+    `turn_player` (whose turn it is, None when the game is over), `done`, and `role` and `obs_str`, the chat
+    message for the player whose turn it is: all that it has seen since its own last turn.
     """
 
     def __init__(self, max_turns: int = 30):
         self.max_turns = max_turns
         self.game: MatchingGame | None = None
+        self._unread: dict[str, str] = {}
 
     def reset(self, game_state: dict, action_log: list[dict] | None = None) -> tuple[dict, dict]:
         """Start on the board of `game_state`, after the turns of a log in DialOp's form, if there is one.
@@ -31,7 +32,10 @@ class MatchingEnv:
             ValueError: the board or the log is damaged; the sentence says where.
         """
         self.game = MatchingGame(Board.from_game_state(game_state), self.max_turns)
-        for line, action in enumerate(action_log or game_state.get("action_log") or [], start=1):
+        self._unread = dict.fromkeys(SEATS, "")
+        if action_log is None:
+            action_log = game_state.get("action_log") or []
+        for line, action in enumerate(action_log, start=1):
             _replay(self.game, action, line)
         return self._observation(), self._info()
 
@@ -54,13 +58,18 @@ class MatchingEnv:
     def _observation(self) -> dict:
         game = self._playing()
         texts = {seat: game.observe(seat) for seat in SEATS}
+        for seat, text in texts.items():
+            self._unread[seat] = "\n".join(filter(None, (self._unread[seat], text)))
         turn = game.turn
+        message = self._unread[turn] if turn else ""
+        if turn:
+            self._unread[turn] = ""
         return {
             **texts,
             "turn_player": turn,
             "done": turn is None,
             "role": "user",
-            "obs_str": texts[turn] if turn else "",
+            "obs_str": message,
         }
 
     def _info(self) -> dict:
@@ -83,7 +92,10 @@ def _replay(game: MatchingGame, action: dict, line: int) -> None:
                 game.say(player, str(action["message"]["data"]))
             case "proposal":
                 papers = dict(action["proposal_ids"])
-                game.propose(player, tuple(papers[reviewer] for reviewer in range(game.board.size)))
+                everyone = list(range(game.board.size))
+                if sorted(papers) != everyone or sorted(papers.values()) != everyone:
+                    raise InvalidTurn("its proposal does not give every reviewer a paper of its own")
+                game.propose(player, tuple(papers[reviewer] for reviewer in everyone))
             case "proposal_response":
                 if game.proposal is None:
                     raise InvalidTurn("it answers a proposal that was not made")

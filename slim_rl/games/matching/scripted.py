@@ -38,7 +38,7 @@ class ShyPartner:
         return self.turn(observation)
 
     def turn(self, observation: str) -> str:
-        said = observation.rpartition("Partner: ")[2]
+        said = observation.partition("Partner: ")[2]  # the first: what was said may hold it again
         if said.startswith("[propose]"):
             return "[accept]" if self._likes(said) else "[reject]"
         text = said.removeprefix("[message] ")
