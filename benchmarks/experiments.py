@@ -21,7 +21,8 @@ COLUMNS = {
 
 def main() -> None:
     experiments = pd.DataFrame(dvc.api.exp_show())
-    experiments = experiments[experiments["Experiment"].notna()].set_index("Experiment").sort_index()
+    ended = experiments["Experiment"].notna() & (experiments["State"] != "Running")
+    experiments = experiments[ended].set_index("Experiment").sort_index()
     if experiments.empty:
         raise SystemExit("There are no experiments yet; `make seeds` and `make trap` run them.")
     table = pd.DataFrame({title: experiments[name] for title, name in COLUMNS.items()})

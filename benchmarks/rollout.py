@@ -1,14 +1,16 @@
-"""How fast the local engine plays a step's episodes, beside plain `generate`, in one run.
+"""How fast the local engine plays a step's episodes, beside two peers, in one run.
 
     python -m benchmarks.rollout [--games 8] [--samples 16]
 
-The peer plays the same games with the same model by Hugging Face's `generate`, one dialogue after another,
-each turn on the whole text so far. Needs models/trained and data/games (make repro).
+The same games with the same model: by the same engine without sessions, which computes the whole dialogue
+anew each turn; and by Hugging Face's `generate`, one dialogue after another (a sample of each game, because
+it takes long). Needs models/trained and data/games (make repro).
 """
 
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,6 +24,11 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
 from slim_rl.training.checkpoint import load_model
 from stages.seating import matching_table
+
+
+class WithoutSessions(LocalEngine):
+    async def generate(self, input_ids, sampling):
+        return await super().generate(input_ids, replace(sampling, session=None))
 
 
 class PlainGenerate:
@@ -58,6 +65,7 @@ def main() -> None:
     games = read_games(Path("data/games/train.jsonl"))
     for name, engine, samples in (
         ("local engine", LocalEngine(model), options.samples),
+        ("without sessions", WithoutSessions(model), options.samples),
         ("plain generate", PlainGenerate(model), 1),
     ):
         table = matching_table(config, engine, qwen3_format(tokenizer, config.model.thinking), 1.0)
@@ -67,7 +75,7 @@ def main() -> None:
             episodes = collect(jobs, table.play, Path(folder), config.concurrency)
             seconds = time.perf_counter() - start
         sampled = sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
-        print(f"{name:15} {len(jobs):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s")
+        print(f"{name:16} {len(jobs):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s")
 
 
 if __name__ == "__main__":
