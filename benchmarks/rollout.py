@@ -22,8 +22,8 @@ from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
+from slim_rl.seating import matching_table
 from slim_rl.training.checkpoint import load_model
-from stages.seating import matching_table
 
 
 class WithoutSessions(LocalEngine):

@@ -63,7 +63,7 @@ def make_tiny(config: Config) -> None:
     model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed)
     parameters = [getattr(config, name).model_dump(mode="json") for name in ("board", "model", "warmstart")]
     imitate(
-        warm, model, batch, work_folder(Path("work/base_model"), config.seed, config.threads, *parameters)
+        warm, model, batch, work_folder(Path(".work/base_model"), config.seed, config.threads, *parameters)
     )
     save_model(OUTPUT, model, tokenizer)
 

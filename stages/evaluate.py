@@ -16,8 +16,8 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
+from slim_rl.seating import check_context, matching_table, reference_table
 from slim_rl.training.checkpoint import load_model, work_folder
-from stages.seating import check_context, matching_table, reference_table
 
 GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
@@ -30,7 +30,7 @@ def main() -> None:
     torch.set_num_threads(config.threads)
     held_out, human = read_games(GAMES), human_games(HUMAN)
     folder = work_folder(
-        Path("work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
+        Path(".work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
     )
     for player, checkpoint in CHECKPOINTS.items():
         play(

@@ -13,9 +13,9 @@ from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.table import Table
+from slim_rl.seating import check_context, matching_table
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.grpo import train
-from stages.seating import check_context, matching_table
 
 GAMES, BASE = Path("data/games/train.jsonl"), Path("models/base")
 TRAINED, ROLLOUTS, CURVES = Path("models/trained"), Path("data/rollouts"), Path("reports/training")
@@ -36,7 +36,7 @@ def main() -> None:
     parameters = config.model_dump(
         mode="json", include={"seed", "threads", "concurrency", "games", "partner", "model", "train"}
     )
-    folder = work_folder(Path("work/train"), parameters, GAMES, BASE)
+    folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)
     # Curves are written anew from the run's history, so that an interruption leaves no trace in them.
     with Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False) as live:
 

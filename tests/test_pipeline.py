@@ -83,20 +83,20 @@ def test_a_killed_training_goes_on_with_the_same_numbers(finished, tmp_path):
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", finished, copy], check=True)
     # The earlier stages stand; training starts anew, for DVC finds its outputs nowhere.
-    for output in ("models/trained", "data/rollouts", ".dvc/cache", "work"):
+    for output in ("models/trained", "data/rollouts", ".dvc/cache", ".work"):
         shutil.rmtree(copy / output)
     process = subprocess.Popen(
         ["dvc", "repro"],
         cwd=copy, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     until = time.monotonic() + 120
-    while not list(copy.glob("work/train/*/rollouts/step-00001/*/*.parquet")):
+    while not list(copy.glob(".work/train/*/rollouts/step-00001/*/*.parquet")):
         assert process.poll() is None and time.monotonic() < until, "training never came to its second step"
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (copy / "models/trained").exists()
-    first_step = next(copy.glob("work/train/*/rollouts/step-00000/*/00000.parquet")).stat().st_mtime_ns
+    first_step = next(copy.glob(".work/train/*/rollouts/step-00000/*/00000.parquet")).stat().st_mtime_ns
 
     resumed = repro(copy)
     assert resumed.returncode == 0, resumed.stderr[-3000:]

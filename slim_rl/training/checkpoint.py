@@ -17,7 +17,7 @@ from slim_rl.errors import UserError
 from slim_rl.rollout.store import write_whole
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("engines", "games", "players", "rollout", "training")  # the code that makes episodes and weights
+_CODE = ("engines", "games", "players", "rollout", "seating.py", "training")  # makes episodes and weights
 
 disable_progress_bar()  # a checkpoint this small needs none; long work has bars of its own
 
@@ -32,7 +32,7 @@ def work_folder(root: Path, *inputs: Any) -> Path:
         inputs: JSON values; a path stands for the names and contents of all files below it.
     """
     digest = hashlib.sha256()
-    for value in (*inputs, *(_PACKAGE / room for room in _ROOMS)):
+    for value in (*inputs, *(_PACKAGE / part for part in _CODE)):
         if isinstance(value, Path):
             for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file() and p.suffix != ".pyc"):
                 digest.update(str(file.relative_to(value)).encode() + b"\0" + file.read_bytes())
