@@ -99,7 +99,15 @@ class WarmstartConfig(Section):
     """Steps between checkpoints to go on from after an interruption."""
 
 
-FilterName = Literal["no_failed_episode", "reward_varies", "any_success", "responses_differ"]
+FilterName = Literal[
+    "no_failed_episode",
+    "reward_varies",
+    "any_success",
+    "min_reward",
+    "reasonable_length",
+    "responses_differ",
+    "quality_and_diversity",
+]
 """See `slim_rl.rollout.filters`."""
 ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
 """See `slim_rl.games.matching.scripted.reference_player`."""

@@ -20,20 +20,29 @@ class Sampling:
     """Names a growing sequence, so that an engine can keep what it computed for its beginning."""
 
 
+FinishReason = Literal["stop", "length", "abort"]
+
+
 @dataclass(frozen=True)
 class Generation:
     """A continuation: one entry of `logprobs` (natural log, at the sampling temperature) a token."""
 
     token_ids: list[int]
     logprobs: list[float]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
+    """`abort`: the engine was told to end it; what there is can be continued."""
+
+
+class EngineFailed(Exception):
+    """A continuation could not be had: the engine is gone, overloaded or talks nonsense."""
 
 
 class Engine(Protocol):
     max_context_tokens: int
     """Prompt and continuation together may not be longer."""
 
-    async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation: ...
+    async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Raises EngineFailed."""
 
     def release(self, session: str) -> None:
         """Forget what was kept for `session`."""

@@ -10,13 +10,14 @@ the last digits of the probabilities, which depend on the batch's shape.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.errors import UserError
 
 _KINDS = ("qwen2", "qwen3", "llama")
@@ -47,6 +48,7 @@ class LocalEngine:
         self._max_batch = max_batch_sequences
         self._kept: dict[str, _Prefix] = {}
         self._waiting: list[tuple[_Request, asyncio.Future[Generation]]] = []
+        self._running: list[_Request] = []
         self._server: asyncio.Task | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
@@ -59,6 +61,12 @@ class LocalEngine:
     def release(self, session: str) -> None:
         self._kept.pop(session, None)
 
+    def abort(self, session: str | None = None) -> None:
+        """End what waits or is being sampled, of one session or all, with the tokens there are."""
+        for request in (*self._running, *(request for request, _ in self._waiting)):
+            if session in (None, request.sampling.session):
+                request.aborted = True
+
     def reset(self) -> None:
         """Forget every session; to be called when the weights have changed."""
         self._kept.clear()
@@ -68,9 +76,10 @@ class LocalEngine:
             await asyncio.sleep(0)  # whoever is about to ask joins this batch
             batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
             answers = [answer for _, answer in batch]
+            self._running = [request for request, _ in batch]
             try:
                 # In a thread, so that a partner behind an API can be talked to meanwhile.
-                generations = await asyncio.to_thread(self._sample, [request for request, _ in batch])
+                generations = await asyncio.to_thread(self._sample, self._running)
             except BaseException as error:
                 for answer in answers:
                     if not answer.done():
@@ -82,6 +91,8 @@ class LocalEngine:
                 for answer, generation in zip(answers, generations, strict=True):
                     if not answer.done():
                         answer.set_result(generation)
+            finally:
+                self._running = []
 
     @torch.inference_mode()
     def _sample(self, requests: list["_Request"]) -> list[Generation]:
@@ -96,6 +107,7 @@ class LocalEngine:
         rows = list(range(len(requests)))  # which request each row of the cache belongs to
         tokens: list[list[int]] = [[] for _ in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
+        reasons: list[FinishReason | None] = [None] * len(requests)
         uniforms = [_uniforms(r.sampling) for r in requests]
         temperatures = torch.tensor([r.sampling.temperature for r in requests])
         while True:
@@ -104,7 +116,8 @@ class LocalEngine:
             for row, token, logprob in zip(rows, drawn.tolist(), drawn_logprobs.tolist(), strict=True):
                 tokens[row].append(token)
                 logprobs[row].append(logprob)
-            going = [i for i, row in enumerate(rows) if not _finished(tokens[row], requests[row].sampling)]
+                reasons[row] = _finish_reason(tokens[row], requests[row])
+            going = [i for i, row in enumerate(rows) if reasons[row] is None]
             for i in set(range(len(rows))) - set(going):
                 self._keep(requests[rows[i]], tokens[rows[i]], cache, i)
             if not going:
@@ -116,8 +129,8 @@ class LocalEngine:
             logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
             lengths = lengths + 1
         return [
-            Generation(ids, lps, "stop" if ids[-1] in r.sampling.stop_token_ids else "length")
-            for r, ids, lps in zip(requests, tokens, logprobs, strict=True)
+            Generation(ids, lps, reason)
+            for ids, lps, reason in zip(tokens, logprobs, reasons, strict=True)
         ]
 
     def _prefixes(self, requests: list["_Request"]) -> list["_Prefix"]:
@@ -167,9 +180,11 @@ class LocalEngine:
         return self.model.lm_head(hidden[torch.arange(len(ids), device=device), lasts]).float()
 
 
-class _Request(NamedTuple):
+@dataclass(eq=False)
+class _Request:
     input_ids: tuple[int, ...]
     sampling: Sampling
+    aborted: bool = False
 
 
 class _Prefix(NamedTuple):
@@ -236,5 +251,9 @@ def _draw(logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tens
     return drawn, logprobs.gather(1, drawn[:, None])[:, 0]
 
 
-def _finished(tokens: list[int], sampling: Sampling) -> bool:
-    return tokens[-1] in sampling.stop_token_ids or len(tokens) >= sampling.max_new_tokens
+def _finish_reason(tokens: list[int], request: _Request) -> FinishReason | None:
+    if tokens[-1] in request.sampling.stop_token_ids:
+        return "stop"
+    if len(tokens) >= request.sampling.max_new_tokens:
+        return "length"
+    return "abort" if request.aborted else None

@@ -13,6 +13,9 @@ class Player(Protocol):
             PlayerFailed: the turn could not be had, for a reason that is not the player's play.
         """
 
+    def recall(self, observation: str, text: str) -> None:
+        """Take a turn of its own into its memory that was taken before an interruption."""
+
 
 class PlayerFailed(Exception):
     """A turn could not be had through somebody else's fault (an engine, a partner's API).

@@ -1,11 +1,13 @@
 """The policy's seat: token ids in, token ids out, and a record of which of them were sampled."""
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from slim_rl.engines.engine import Engine, Sampling
+from slim_rl.engines.engine import Engine, EngineFailed, Sampling
 from slim_rl.players.chat_format import ChatFormat
+from slim_rl.players.player import PlayerFailed
 
 
 @dataclass
@@ -30,6 +32,10 @@ class ContextFull(Exception):
     """The dialogue no longer fits the model's context; the episode ends truncated."""
 
 
+class Interrupted(Exception):
+    """The engine was told to end what it sampled; the dialogue can go on from there."""
+
+
 class PolicyPlayer:
     """A conversation between one seat and an engine.
 
@@ -46,23 +52,43 @@ class PolicyPlayer:
         self._format = chat_format
         self._sampling = replace(sampling, stop_token_ids=chat_format.stop_token_ids)
         self._turns = 0
+        self._begun: int | None = None
+        """Tokens there are of a turn that was interrupted."""
 
     async def respond(self, observation: str) -> str:
-        """Raises ContextFull, or what the engine raises."""
-        heard = self._heard(observation)
+        """Raises ContextFull, Interrupted, PlayerFailed."""
+        heard = self._heard(observation) if self._begun is None else []
+        sampled, self._begun = self._begun or 0, None
         room = self._engine.max_context_tokens - len(self.trace.token_ids) - len(heard)
         if room < 1:
             raise ContextFull
         self.trace.extend(heard)
         sampling = replace(
             self._sampling,
-            max_new_tokens=min(self._sampling.max_new_tokens, room),
-            seed=_turn_seed(self._sampling.seed, self._turns),
+            max_new_tokens=min(max(self._sampling.max_new_tokens - sampled, 1), room),
+            seed=_turn_seed(self._sampling.seed, self._turns, sampled),
         )
-        generation = await self._engine.generate(self.trace.token_ids, sampling)
+        try:
+            generation = await self._engine.generate(self.trace.token_ids, sampling)
+        except EngineFailed as error:
+            raise PlayerFailed from error
         self.trace.extend(generation.token_ids, generation.logprobs)
+        if generation.finish_reason == "abort":
+            raise Interrupted
         self._turns += 1
-        return self._format.content(generation.token_ids)
+        return self._format.content(self.trace.token_ids[-sampled - len(generation.token_ids) :])
+
+    def recall(self, observation: str, text: str) -> None:
+        self._turns += 1
+
+    def resume(self, trace: TokenTrace) -> None:
+        """Go on from the trace of an interrupted dialogue, whose finished turns were recalled."""
+        self.trace = trace
+        starts = [i for i, step in enumerate(pairwise([0, *trace.loss_mask])) if step == (0, 1)]
+        if len(starts) > self._turns:
+            self._begun = len(trace.token_ids) - starts[-1]
+        elif trace.loss_mask and not trace.loss_mask[-1]:
+            self._begun = 0  # it had heard, and said nothing yet
 
     def close(self) -> None:
         if self._sampling.session is not None:
@@ -75,5 +101,6 @@ class PolicyPlayer:
         return [self._format.stop_token_ids[0]] * cut + self._format.continuation(observation)
 
 
-def _turn_seed(episode_seed: int, turn: int) -> int:
-    return int(np.random.SeedSequence([episode_seed, turn]).generate_state(1, np.uint64)[0])
+def _turn_seed(episode_seed: int, turn: int, sampled: int) -> int:
+    sequence = np.random.SeedSequence([episode_seed, turn] + [sampled] * (sampled > 0))
+    return int(sequence.generate_state(1, np.uint64)[0])

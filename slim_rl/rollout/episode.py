@@ -5,7 +5,9 @@ from typing import Literal
 
 from slim_rl.players.policy import TokenTrace
 
-Status = Literal["completed", "truncated", "failed"]
+Status = Literal["completed", "truncated", "failed", "aborted"]
+"""`truncated`: a limit of turns or tokens was reached. `failed`: through somebody else's fault; it earns
+nothing. `aborted`: interrupted by the engine; it can be played on."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Episode:
     """Class and message of what went wrong; empty unless the episode failed."""
     turns: list[Turn] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
-    """Reward of each seat; nothing for a failed episode."""
+    """Reward of each seat; nothing for an episode that has not ended."""
     facts: dict[str, float] = field(default_factory=dict)
     """What the game says of the episode; see `Game.facts`."""
     traces: dict[str, TokenTrace] = field(default_factory=dict)

@@ -8,11 +8,13 @@ from slim_rl.rollout.episode import Episode
 
 Group = Sequence[Episode]
 
+MIN_REWARD = 0.1
+
 
 def reward_varies(group: Group) -> bool:
     """A group in which each seat always earned the same has no advantage to learn from (DAPO,
     arXiv 2503.14476, 3.2)."""
-    ended = [episode.rewards for episode in group if episode.status != "failed"]
+    ended = [episode.rewards for episode in group if episode.rewards]
     return any(np.std([rewards[seat] for rewards in ended]) > 1e-6 for seat in (ended[0] if ended else ()))
 
 
@@ -26,13 +28,37 @@ def any_success(group: Group) -> bool:
     return any(episode.status == "completed" for episode in group)
 
 
+def min_reward(group: Group) -> bool:
+    """Some episode earned at least `MIN_REWARD`; where all earn less there is nothing to imitate."""
+    return any(reward >= MIN_REWARD for episode in group for reward in episode.rewards.values())
+
+
+def reasonable_length(group: Group) -> bool:
+    """At most half of the episodes ran into a limit of turns or tokens."""
+    return sum(episode.status == "truncated" for episode in group) <= len(group) / 2
+
+
 def responses_differ(group: Group) -> bool:
     """At least two episodes were said differently."""
     return len({tuple(turn.text for turn in episode.turns) for episode in group}) > 1
 
 
+def quality_and_diversity(group: Group) -> bool:
+    """Something good, said in different ways, and not all worth the same."""
+    return min_reward(group) and responses_differ(group) and reward_varies(group)
+
+
 FILTERS: dict[str, Callable[[Group], bool]] = {
-    f.__name__: f for f in (reward_varies, no_failed_episode, any_success, responses_differ)
+    f.__name__: f
+    for f in (
+        reward_varies,
+        no_failed_episode,
+        any_success,
+        min_reward,
+        reasonable_length,
+        responses_differ,
+        quality_and_diversity,
+    )
 }
 
 

@@ -23,6 +23,8 @@ class Job:
     """The game's line in its games file."""
     player: str
     step: int = 0
+    begun: Episode | None = None
+    """What was played of it before an interruption."""
 
 
 PlayerMaker = Callable[[Game, str, Job, int], Player]
@@ -47,7 +49,8 @@ class Table:
             seat: make(game, seat, job, _seed(self.seed, job.episode_id, seat))
             for seat, make in self.seats.items()
         }
-        return await play(Episode(job.episode_id, game.game_id, job.player, job.step), game, players)
+        episode = job.begun or Episode(job.episode_id, game.game_id, job.player, job.step)
+        return await play(episode, game, players)
 
 
 def policy_seat(

@@ -37,6 +37,9 @@ class ShyPartner:
     async def respond(self, observation: str) -> str:
         return self.turn(observation)
 
+    def recall(self, observation: str, text: str) -> None:
+        """It remembers nothing."""
+
     def turn(self, observation: str) -> str:
         said = observation.partition("Partner: ")[2]  # the first: what was said may hold it again
         if said.startswith("[propose]"):
@@ -89,6 +92,9 @@ class ReferencePlayer:
 
     async def respond(self, observation: str) -> str:
         return self.turn(observation)
+
+    def recall(self, observation: str, text: str) -> None:
+        self.turn(observation)
 
     def turn(self, observation: str) -> str:
         if MUST_ANSWER in observation:
