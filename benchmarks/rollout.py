@@ -18,12 +18,12 @@ import torch
 from slim_rl.config import load_config
 from slim_rl.engines.engine import Generation
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.model import load_model
 from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
 from slim_rl.seating import matching_table
-from slim_rl.training.checkpoint import load_model
 
 
 class WithoutSessions(LocalEngine):

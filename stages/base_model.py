@@ -6,13 +6,14 @@ import torch
 
 from slim_rl.config import Config, load_config
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.model import load_model
 from slim_rl.errors import UserError, told_in_a_sentence
 from slim_rl.games.game import Demonstration
 from slim_rl.games.matching import WORDS, board_seed
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.scripted import demonstrate
 from slim_rl.players.chat_format import qwen3_format
-from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.checkpoint import save_model, work_folder
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Tree, encode_tree, imitate, tiny_qwen
 

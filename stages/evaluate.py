@@ -8,6 +8,7 @@ import torch
 
 from slim_rl.config import Config, MatchingConfig, load_config
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.model import load_model
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.games.matching.human import human_games, replay, transcript
@@ -17,7 +18,7 @@ from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
 from slim_rl.seating import check_context, matching_table, reference_table
-from slim_rl.training.checkpoint import load_model, work_folder
+from slim_rl.training.checkpoint import work_folder
 
 GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}

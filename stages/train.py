@@ -9,12 +9,13 @@ from dvclive import Live
 
 from slim_rl.config import load_config
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.model import load_model
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.table import Table
 from slim_rl.seating import check_context, matching_table
-from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.checkpoint import save_model, work_folder
 from slim_rl.training.grpo import train
 
 GAMES, BASE = Path("data/games/train.jsonl"), Path("models/base")

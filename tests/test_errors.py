@@ -9,11 +9,12 @@ import yaml
 
 from slim_rl.config import MatchingConfig, load_config
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.model import load_model
 from slim_rl.errors import UserError
 from slim_rl.games.matching import generate_games, read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.seating import check_context
-from slim_rl.training.checkpoint import load_model, save_model, work_folder
+from slim_rl.training.checkpoint import save_model, work_folder
 from slim_rl.training.warmstart import tiny_qwen
 
 

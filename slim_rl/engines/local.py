@@ -129,8 +129,7 @@ class LocalEngine:
             logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
             lengths = lengths + 1
         return [
-            Generation(ids, lps, reason)
-            for ids, lps, reason in zip(tokens, logprobs, reasons, strict=True)
+            Generation(ids, lps, reason) for ids, lps, reason in zip(tokens, logprobs, reasons, strict=True)
         ]
 
     def _prefixes(self, requests: list["_Request"]) -> list["_Prefix"]:

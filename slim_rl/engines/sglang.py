@@ -1,0 +1,128 @@
+"""An engine behind SGLang's HTTP interface: a server, or a router before many."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from tenacity import (
+    AsyncRetrying,
+    RetryError,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from slim_rl.engines.engine import EngineFailed, Generation, Sampling
+
+_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+
+
+class _Transient(Exception):
+    """An answer that may be another one in a moment."""
+
+
+class SGLangEngine:
+    """Samples by `POST {url}/generate`, token ids in, token ids and log-probs out.
+
+    To be used from one event loop, and closed there.
+
+    Args:
+        url: of the server or router, without a path.
+        sampling_params: what SGLang shall use beside what a `Sampling` says, by SGLang's names.
+        retry_seconds: what may pass with time (no connection, 429, 5xx, a request that hangs) is tried again
+            for so long.
+        timeout_seconds: after which a request counts as hung.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        max_context_tokens: int,
+        sampling_params: Mapping[str, Any] | None = None,
+        retry_seconds: float = 300.0,
+        timeout_seconds: float = 600.0,
+    ):
+        self.max_context_tokens = max_context_tokens
+        self._url = f"{url.rstrip('/')}/generate"
+        self._sampling_params = dict(sampling_params or {})
+        self._retry_seconds = retry_seconds
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._client: aiohttp.ClientSession | None = None
+
+    async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
+        return generation(await self.request(input_ids, sampling))
+
+    async def request(self, input_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+        """The server's answer as it came. Raises EngineFailed."""
+        payload = {
+            "input_ids": list(input_ids),
+            "return_logprob": True,
+            "sampling_params": {
+                "skip_special_tokens": False,
+                "spaces_between_special_tokens": False,
+                "no_stop_trim": True,
+                **self._sampling_params,
+                "max_new_tokens": sampling.max_new_tokens,
+                "temperature": sampling.temperature,
+                "stop_token_ids": list(sampling.stop_token_ids),
+                "sampling_seed": sampling.seed & 0x7FFFFFFF,
+            },
+        }
+        # A router that hashes consistently sends a dialogue to the server that has its beginning.
+        headers = {"X-SMG-Routing-Key": sampling.session} if sampling.session else None
+        try:
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
+                wait=wait_random_exponential(multiplier=0.25, max=10),
+                stop=stop_after_delay(self._retry_seconds),
+            ):
+                with attempt:
+                    return await self._post(payload, headers)
+        except RetryError as error:
+            cause = error.last_attempt.exception()
+            raise EngineFailed(
+                f"{self._url} was tried for {self._retry_seconds:.0f} s; at last: {type(cause).__name__} {cause}"
+            ) from cause
+        raise AssertionError("not reached")
+
+    async def _post(self, payload: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
+        if self._client is None:
+            # The servers queue by themselves; a proxy in the environment is not for them.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._client = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=False)
+        async with self._client.post(self._url, json=payload, headers=headers) as response:
+            if response.status in _TRANSIENT_STATUSES:
+                raise _Transient(f"{response.status} {(await response.text())[:200]}")
+            if response.status != 200:
+                raise EngineFailed(f"{self._url} answered {response.status}: {(await response.text())[:500]}")
+            try:
+                return await response.json()
+            except (ValueError, aiohttp.ClientError) as error:
+                raise _Transient(f"an answer that is not JSON: {error}") from error
+
+    def release(self, session: str) -> None:
+        """The server forgets by itself."""
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+def generation(answer: dict[str, Any]) -> Generation:
+    """What SGLang's answer says was sampled.
+
+    Raises:
+        EngineFailed: it lacks tokens or log-probs.
+    """
+    try:
+        sampled = answer["meta_info"].get("output_token_logprobs") or []
+        reason = answer["meta_info"]["finish_reason"]["type"]
+        result = Generation([int(t[1]) for t in sampled], [float(t[0]) for t in sampled], reason)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise EngineFailed(f"an answer that is not SGLang's: {type(error).__name__} {error}") from error
+    if not sampled and reason != "abort":
+        raise EngineFailed(
+            "an answer without output_token_logprobs; does something on the way strip meta_info?"
+        )
+    return result
