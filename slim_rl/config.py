@@ -116,7 +116,8 @@ ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-
 class TrainConfig(Section):
     """GRPO."""
 
-    backend: Literal["local"] = "local"
+    backend: Literal["local", "slime"] = "local"
+    """`local`: this machine; `slime`: SLIME on a cluster, see `SlimeConfig`."""
     steps: int = Field(100, ge=1)
     games_per_step: int = Field(8, ge=1)
     samples_per_game: int = Field(16, ge=2)
@@ -144,6 +145,52 @@ class TrainConfig(Section):
     checkpoint_every: int = Field(1, ge=1)
 
 
+class SlimeConfig(Section):
+    """How SLIME trains (`train.backend: slime`): which GPUs do what. What is trained stands in `train`."""
+
+    directory: str | None = None
+    """SLIME's source (github THUDM/slime, v0.3.1); Megatron-LM's is looked for beside it."""
+    ray_address: str | None = Field(None, pattern=r"^https?://")
+    """Where an existing cluster takes jobs (http://HEAD:8265); without it a cluster of this machine is started
+    for the run."""
+    nodes: int = Field(1, ge=1)
+    """Nodes that train."""
+    gpus_per_node: int = Field(8, ge=1)
+    colocate: bool = True
+    """Sample on the GPUs that train, by turns."""
+    rollout_gpus: int | None = Field(None, ge=1)
+    """GPUs that sample only, if not colocated."""
+    gpus_per_engine: int = Field(1, ge=1)
+    """GPUs that one SGLang engine spans."""
+    external_engines: tuple[str, ...] = ()
+    """HOST:PORT of SGLang engines that run already, in place of SLIME's own."""
+    tensor_parallel: int = Field(1, ge=1)
+    context_parallel: int = Field(1, ge=1)
+    max_tokens_per_gpu: int = Field(8192, ge=1)
+    """In one forward and backward pass; bounds memory."""
+    sglang_memory_fraction: float = Field(0.7, gt=0, lt=1)
+    """Of a GPU, for SGLang's weights and cache."""
+    retry_seconds: float = Field(300, gt=0)
+    """An engine that does not answer is tried again for so long; then the episode has failed."""
+    request_timeout_seconds: float = Field(600, gt=0)
+    """A request without an answer counts as hung after so long, and is sent again."""
+    partial_rollout: bool = False
+    """Keep the dialogues that are under way when a rollout is full, and go on with them in the next one."""
+    save_every: int = Field(20, ge=1)
+    """Steps between checkpoints."""
+    evaluate_every: int | None = Field(None, ge=1)
+    """Steps between rollouts on the held-out games; none without it."""
+    wandb_project: str | None = None
+    arguments: tuple[str, ...] = ()
+    """Further arguments for SLIME, Megatron or SGLang (`--sglang-...`), as on the command line; the last word."""
+
+    @model_validator(mode="after")
+    def _somewhere_to_sample(self) -> "SlimeConfig":
+        if self.external_engines or self.colocate == (self.rollout_gpus is None):
+            return self
+        raise ValueError("give rollout_gpus if colocate is false, and only then")
+
+
 class EvaluateConfig(Section):
     temperature: float = Field(1.0, ge=0)
     references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
@@ -166,7 +213,14 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
     train: TrainConfig = TrainConfig()
+    slime: SlimeConfig = SlimeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    @model_validator(mode="after")
+    def _failed_episodes_are_not_trained_on(self) -> "Config":
+        if self.train.backend == "slime" and "no_failed_episode" not in self.train.filters:
+            raise ValueError("train.filters must have no_failed_episode with train.backend: slime")
+        return self
 
 
 def load_config(path: Path = Path("params.yaml")) -> Config:
@@ -189,9 +243,10 @@ def load_config(path: Path = Path("params.yaml")) -> Config:
 
 
 def _sentence(error: Any) -> str:
-    name = ".".join(map(str, error["loc"])) or "the file"
+    name = ".".join(map(str, error["loc"]))
+    reason = error["msg"].removeprefix("Value error, ")
     if error["type"] != "extra_forbidden":
-        return f"{name} is {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+        return f"{name} is {error['input']!r}: {reason}" if name else reason
     section: Any = Config
     for part in error["loc"][:-1]:
         section = section.model_fields[part].annotation

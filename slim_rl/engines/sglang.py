@@ -28,7 +28,6 @@ class SGLangEngine:
 
     Args:
         url: of the server or router, without a path.
-        sampling_params: what SGLang shall use beside what a `Sampling` says, by SGLang's names.
         retry_seconds: what may pass with time (no connection, 429, 5xx, a request that hangs) is tried again
             for so long.
         timeout_seconds: after which a request counts as hung.
@@ -38,13 +37,11 @@ class SGLangEngine:
         self,
         url: str,
         max_context_tokens: int,
-        sampling_params: Mapping[str, Any] | None = None,
         retry_seconds: float = 300.0,
         timeout_seconds: float = 600.0,
     ):
         self.max_context_tokens = max_context_tokens
         self._url = f"{url.rstrip('/')}/generate"
-        self._sampling_params = dict(sampling_params or {})
         self._retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._client: aiohttp.ClientSession | None = None
@@ -52,8 +49,17 @@ class SGLangEngine:
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         return generation(await self.request(input_ids, sampling))
 
-    async def request(self, input_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
-        """The server's answer as it came. Raises EngineFailed."""
+    async def request(
+        self, input_ids: Sequence[int], sampling: Sampling, sampling_params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The server's answer as it came.
+
+        Args:
+            sampling_params: what SGLang shall heed beside what `sampling` says, by SGLang's names.
+
+        Raises:
+            EngineFailed
+        """
         payload = {
             "input_ids": list(input_ids),
             "return_logprob": True,
@@ -61,7 +67,7 @@ class SGLangEngine:
                 "skip_special_tokens": False,
                 "spaces_between_special_tokens": False,
                 "no_stop_trim": True,
-                **self._sampling_params,
+                **(sampling_params or {}),
                 "max_new_tokens": sampling.max_new_tokens,
                 "temperature": sampling.temperature,
                 "stop_token_ids": list(sampling.stop_token_ids),

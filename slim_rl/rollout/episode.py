@@ -25,7 +25,7 @@ class Episode:
     game_id: str
     player: str
     """Who is being watched: a checkpoint or a scripted player, by the name it has in the report."""
-    step: int
+    step: int = 0
     """Training steps the policy had behind it."""
     status: Status = "completed"
     error: str = ""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
@@ -26,6 +25,7 @@ from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode
 from slim_rl.rollout.filters import Group, first_objection
+from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Job, Table
 from slim_rl.training.advantages import group_advantages
 from slim_rl.training.checkpoint import load_state, save_state
@@ -81,7 +81,7 @@ def train(
                 config, table, games, run, concurrency, folder / "rollouts"
             )
             engine.reset()
-            metrics = {**_describe(groups), "groups_dropped": dropped}
+            metrics = {**describe([e for group in groups for e in group]), "groups_dropped": dropped}
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             metrics |= update(config, model, reference, optimizer, advantages(config, groups))
@@ -255,19 +255,3 @@ class _Batch(NamedTuple):
         hidden = model.get_decoder()(input_ids=self.ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
         return torch.log_softmax(logits, dim=-1).gather(1, self.ids[self.sampled][:, None])[:, 0]
-
-
-def _describe(groups: Sequence[Group]) -> dict[str, float]:
-    """Means over the episodes of a step: reward, every fact of the game, tokens sampled."""
-    episodes = [episode for group in groups for episode in group]
-    means = {
-        "reward": float(np.mean([reward for e in episodes for reward in e.rewards.values()])),
-        "truncated": float(np.mean([e.status == "truncated" for e in episodes])),
-        "sampled_tokens": float(
-            np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in episodes])
-        ),
-    }
-    names = dict.fromkeys(name for e in episodes for name in e.facts)
-    return means | {
-        name: float(np.mean([e.facts[name] for e in episodes if name in e.facts])) for name in names
-    }
