@@ -76,7 +76,7 @@ class ModelConfig(Section):
     thinking: bool = False
     """Whether the policy may think before it speaks; its thoughts are trained, and seen by nobody."""
     context_tokens: int = Field(512, ge=64)
-    """Of the tiny model; a checkpoint brings its own."""
+    """The tiny model's context, and the longest dialogue with SLIME; else a checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """A turn is cut after so many."""
 
@@ -144,6 +144,12 @@ class TrainConfig(Section):
     """Padded tokens in one forward and backward pass; bounds memory, and changes only the last digits."""
     checkpoint_every: int = Field(1, ge=1)
 
+    @model_validator(mode="after")
+    def _minibatches_are_equal(self) -> "TrainConfig":
+        if self.games_per_step * self.samples_per_game % self.minibatches:
+            raise ValueError("games_per_step times samples_per_game must be a multiple of minibatches")
+        return self
+
 
 class SlimeConfig(Section):
     """How SLIME trains (`train.backend: slime`): which GPUs do what. What is trained stands in `train`."""
@@ -151,8 +157,8 @@ class SlimeConfig(Section):
     directory: str | None = None
     """SLIME's source (github THUDM/slime, v0.3.1); Megatron-LM's is looked for beside it."""
     ray_address: str | None = Field(None, pattern=r"^https?://")
-    """Where an existing cluster takes jobs (http://HEAD:8265); without it a cluster of this machine is started
-    for the run."""
+    """Where an existing cluster takes jobs (http://HEAD:8265); without it, and without RAY_API_SERVER_ADDRESS
+    in the environment, a cluster of this machine is started for the run."""
     nodes: int = Field(1, ge=1)
     """Nodes that train."""
     gpus_per_node: int = Field(8, ge=1)

@@ -37,7 +37,9 @@ def _table(config: Config, agent: PlayerMaker) -> Table:
     )
 
 
-def check_context(engine: Engine, chat_format: ChatFormat, games: Sequence[dict], config: Config) -> None:
+def check_context(
+    max_context_tokens: int, chat_format: ChatFormat, games: Sequence[dict], config: Config
+) -> None:
     """Raises UserError if a game leaves the policy no room for a question, its answer and a proposal."""
     longest = max(games, key=lambda game: len(chat_format.opening(game["prompt"])))
     prompt = len(chat_format.opening(longest["prompt"]))
@@ -45,11 +47,11 @@ def check_context(engine: Engine, chat_format: ChatFormat, games: Sequence[dict]
         chat_format.turn(question(0, 0)) + chat_format.continuation(f"Partner: [message] {answer(0, 0, 99)}")
     )
     proposing = len(chat_format.turn("[propose] " + format_proposal(range(config.board.size))))
-    if prompt + asking + proposing > engine.max_context_tokens:
+    if prompt + asking + proposing > max_context_tokens:
         raise UserError(
             f"The game {longest['game_id']} is too long for the model: a prompt of {prompt} tokens, one question "
             f"with its answer ({asking}) and a proposal ({proposing}) do not fit its context of "
-            f"{engine.max_context_tokens} tokens; take a model with a longer one or smaller boards."
+            f"{max_context_tokens} tokens; take a model with a longer one or smaller boards."
         )
     if proposing > config.model.turn_tokens:
         raise UserError(

@@ -3,17 +3,18 @@
 from pathlib import Path
 
 import torch
+from transformers import AutoConfig, AutoTokenizer
 
 from slim_rl.config import Config, load_config
-from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import load_model
+from slim_rl.engines.local import check_kind
+from slim_rl.engines.model import checkpoint_folder
 from slim_rl.errors import UserError, told_in_a_sentence
 from slim_rl.games.game import Demonstration
 from slim_rl.games.matching import WORDS, board_seed
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.scripted import demonstrate
 from slim_rl.players.chat_format import qwen3_format
-from slim_rl.training.checkpoint import save_model, work_folder
+from slim_rl.training.checkpoint import copy_checkpoint, save_model, work_folder
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Tree, encode_tree, imitate, tiny_qwen
 
@@ -27,10 +28,11 @@ def main() -> None:
     if config.model.base == "tiny":
         make_tiny(config)
     else:
-        model, tokenizer = load_model(config.model.base)
-        LocalEngine(model)  # says so now if it is a model that cannot be sampled from
-        qwen3_format(tokenizer, config.model.thinking)
-        save_model(OUTPUT, model, tokenizer)
+        folder = checkpoint_folder(config.model.base)
+        qwen3_format(AutoTokenizer.from_pretrained(folder), config.model.thinking)
+        if config.train.backend == "local":
+            check_kind(AutoConfig.from_pretrained(folder))
+        copy_checkpoint(folder, OUTPUT)
 
 
 def make_tiny(config: Config) -> None:

@@ -72,7 +72,7 @@ def human_episode(game: dict) -> Episode:
 def checkpoint_table(config: Config, checkpoint: Path, games: Sequence[dict]) -> Table:
     model, tokenizer = load_model(checkpoint)
     engine, chat_format = LocalEngine(model), qwen3_format(tokenizer, config.model.thinking)
-    check_context(engine, chat_format, games, config)
+    check_context(engine.max_context_tokens, chat_format, games, config)
     return matching_table(config, engine, chat_format, config.evaluate.temperature)
 
 

@@ -2,43 +2,81 @@
 
 import copy
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from dvclive import Live
+from transformers import AutoTokenizer
 
-from slim_rl.config import load_config
+from slim_rl.config import Config, load_config
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
+from slim_rl.rollout.store import read_episodes
+from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Table
 from slim_rl.seating import check_context, matching_table
-from slim_rl.training.checkpoint import save_model, work_folder
+from slim_rl.slime import launch
+from slim_rl.training.checkpoint import copy_checkpoint, fingerprint, save_model, work_folder
 from slim_rl.training.grpo import train
 
-GAMES, BASE = Path("data/games/train.jsonl"), Path("models/base")
+GAMES, HELD_OUT = Path("data/games/train.jsonl"), Path("data/games/evaluate.jsonl")
+BASE = Path("models/base")
 TRAINED, ROLLOUTS, CURVES = Path("models/trained"), Path("data/rollouts"), Path("reports/training")
+PARAMETERS = {"seed", "threads", "concurrency", "games", "partner", "model", "train"}
 
 
 def main() -> None:
     config = load_config()
-    torch.set_num_threads(config.threads)
     games = read_games(GAMES)
+    parameters = config.model_dump(mode="json", include=PARAMETERS)
+    if config.train.backend == "slime":
+        # What took days stays when code or other parameters change: only its owner removes it.
+        folder = Path(".work/slime", fingerprint(parameters, GAMES))
+        train_on_slime(config, games, folder)
+    else:
+        folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)
+        train_here(config, games, folder)
+    shutil.rmtree(ROLLOUTS, ignore_errors=True)
+    shutil.copytree(folder / "rollouts", ROLLOUTS)
+
+
+def train_here(config: Config, games: list[dict], folder: Path) -> None:
+    torch.set_num_threads(config.threads)
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     chat_format = qwen3_format(tokenizer, config.model.thinking)
 
     def make_table(engine: LocalEngine) -> Table:
-        check_context(engine, chat_format, games, config)
+        check_context(engine.max_context_tokens, chat_format, games, config)
         return matching_table(config, engine, chat_format, config.train.temperature)
 
-    parameters = config.model_dump(
-        mode="json", include={"seed", "threads", "concurrency", "games", "partner", "model", "train"}
-    )
-    folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)
-    # Curves are written anew from the run's history, so that an interruption leaves no trace in them.
+    with curves() as log:
+        train(config.train, model, reference, games, make_table, config.concurrency, folder, log)
+    save_model(TRAINED, model, tokenizer)
+
+
+def train_on_slime(config: Config, games: list[dict], folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    chat_format = qwen3_format(tokenizer, config.model.thinking)
+    check_context(config.model.context_tokens, chat_format, games, config)
+    checkpoint = launch.run(config, BASE, GAMES, HELD_OUT, folder)
+    with curves() as log:
+        for step in sorted((folder / "rollouts").iterdir()):
+            log(describe(list(read_episodes(step))))
+    copy_checkpoint(checkpoint, TRAINED)
+
+
+@contextmanager
+def curves() -> Iterator[Callable[[dict[str, float]], None]]:
+    """A function that adds a step's metrics to the training curves.
+
+    They are written anew from the run's history, so that an interruption leaves no trace in them.
+    """
     with Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False) as live:
 
         def log(metrics: dict[str, float]) -> None:
@@ -46,10 +84,7 @@ def main() -> None:
                 live.log_metric(name.replace(".", "/"), value)
             live.next_step()
 
-        train(config.train, model, reference, games, make_table, config.concurrency, folder, log)
-    save_model(TRAINED, model, tokenizer)
-    shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    shutil.copytree(folder / "rollouts", ROLLOUTS)
+        yield log
 
 
 if __name__ == "__main__":

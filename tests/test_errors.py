@@ -115,7 +115,7 @@ def test_a_game_too_long_for_the_models_context(tmp_path, tokenizer, chat_format
     engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=50, seed=0))
     config = load_config(parameters(tmp_path))
     with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 50 tokens"):
-        check_context(engine, chat_format, games, config)
+        check_context(engine.max_context_tokens, chat_format, games, config)
 
 
 def test_the_sentence_reaches_the_user_with_exit_code_1_and_nothing_is_written(tmp_path):
@@ -154,7 +154,7 @@ def test_a_turn_too_short_for_a_proposal(tmp_path, engine, chat_format, games):
     with pytest.raises(
         UserError, match=r"model.turn_tokens is 3, but a proposal for 3 papers has \d+ tokens"
     ):
-        check_context(engine, chat_format, games, config)
+        check_context(engine.max_context_tokens, chat_format, games, config)
 
 
 def test_a_model_that_the_local_engine_cannot_sample_from(model):

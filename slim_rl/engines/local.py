@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.errors import UserError
@@ -36,13 +36,7 @@ class LocalEngine:
     """
 
     def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
-        windows = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
-        if model.config.model_type not in _KINDS or windows:
-            raise UserError(
-                f"The local engine cannot sample from a {model.config.model_type!r} model"
-                f"{' with ' + ', '.join(sorted(windows)) if windows else ''}; it runs {', '.join(_KINDS)} with "
-                "full attention."
-            )
+        check_kind(model.config)
         self.model = model.eval()
         self.max_context_tokens = model.config.max_position_embeddings
         self._max_batch = max_batch_sequences
@@ -177,6 +171,17 @@ class LocalEngine:
             use_cache=True,
         ).last_hidden_state
         return self.model.lm_head(hidden[torch.arange(len(ids), device=device), lasts]).float()
+
+
+def check_kind(config: PreTrainedConfig) -> None:
+    """Raises UserError if the local engine cannot sample from such a model."""
+    windows = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if config.model_type not in _KINDS or windows:
+        raise UserError(
+            f"The local engine cannot sample from a {config.model_type!r} model"
+            f"{' with ' + ', '.join(sorted(windows)) if windows else ''}; it runs {', '.join(_KINDS)} with "
+            "full attention."
+        )
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
@@ -10,6 +11,29 @@ from transformers.utils.logging import disable_progress_bar
 from slim_rl.errors import UserError
 
 disable_progress_bar()  # a checkpoint this small needs none; long work has bars of its own
+
+
+def checkpoint_folder(name: str) -> Path:
+    """The folder of a checkpoint that is named by its path or hub name; fetched from the hub if need be.
+
+    Raises:
+        UserError: there is no such checkpoint, or it has no tokenizer.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        try:
+            folder = Path(
+                snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"])
+            )
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{name} is neither a folder nor a checkpoint to be had: {reason}") from error
+    if not any((folder / f).exists() for f in ("tokenizer.json", "vocab.json")):
+        raise UserError(
+            f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "
+            "save the model's tokenizer into it with tokenizer.save_pretrained."
+        )
+    return folder
 
 
 def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -20,15 +44,10 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     Raises:
         UserError: there is no such checkpoint, or it has no tokenizer.
     """
-    folder = Path(name)
-    if folder.is_dir() and not any((folder / f).exists() for f in ("tokenizer.json", "vocab.json")):
-        raise UserError(
-            f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "
-            "save the model's tokenizer into it with tokenizer.save_pretrained."
-        )
+    folder = checkpoint_folder(str(name))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, attn_implementation="sdpa")
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{name} is not a checkpoint that can be loaded: {reason}") from error

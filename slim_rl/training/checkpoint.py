@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,24 @@ def work_folder(root: Path, *inputs: Any) -> Path:
     Args:
         inputs: JSON values; a path stands for the names and contents of all files below it.
     """
-    digest = hashlib.sha256()
-    for value in (*inputs, *(_PACKAGE / part for part in _CODE)):
-        if isinstance(value, Path):
-            for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file() and p.suffix != ".pyc"):
-                digest.update(str(file.relative_to(value)).encode() + b"\0" + file.read_bytes())
-        else:
-            digest.update(json.dumps(value, sort_keys=True).encode())
-    folder = root / digest.hexdigest()[:16]
+    folder = root / fingerprint(*inputs, *(_PACKAGE / part for part in _CODE))
     for other in root.glob("*") if root.exists() else []:
         if other != folder:
             shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def fingerprint(*inputs: Any) -> str:
+    """16 hexadecimal digits that belong to these inputs; see `work_folder`."""
+    digest = hashlib.sha256()
+    for value in inputs:
+        if isinstance(value, Path):
+            for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file() and p.suffix != ".pyc"):
+                digest.update(str(file.relative_to(value)).encode() + b"\0" + file.read_bytes())
+        else:
+            digest.update(json.dumps(value, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -57,11 +63,24 @@ def load_state(path: Path) -> dict[str, Any] | None:
 
 def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Write a Hugging Face checkpoint folder; it appears by rename. Raises UserError on a full disk."""
+
+    def write(part: Path) -> None:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+
+    _appear(folder, write)
+
+
+def copy_checkpoint(source: Path, folder: Path) -> None:
+    """Copy a Hugging Face checkpoint folder; the copy appears by rename. Raises UserError on a full disk."""
+    _appear(folder, lambda part: shutil.copytree(source, part))
+
+
+def _appear(folder: Path, write: Callable[[Path], object]) -> None:
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
+        write(part)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(part, ignore_errors=True)
         raise UserError(f"The checkpoint {folder} could not be written: {error}.") from error
