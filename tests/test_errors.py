@@ -107,7 +107,7 @@ def test_a_checkpoint_without_a_tokenizer(tmp_path, model, tokenizer):
 
 
 def test_a_checkpoint_that_is_none(tmp_path):
-    with pytest.raises(UserError, match="nowhere is not a checkpoint that can be loaded"):
+    with pytest.raises(UserError, match="nowhere is neither a folder nor a checkpoint"):
         load_model(tmp_path / "nowhere")
 
 
