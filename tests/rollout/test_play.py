@@ -1,6 +1,8 @@
 """Token in, token out: what an engine was asked is what is trained on, whatever a model comes up with."""
 
 import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slim_rl.engines.engine import Generation
+from slim_rl.engines.local import LocalEngine
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.language import question
 from slim_rl.games.matching.scripted import shy_partner
 from slim_rl.players.player import PlayerFailed
 from slim_rl.rollout.table import Job, Table, policy_seat
+from slim_rl.training.warmstart import tiny_qwen
 
 
 class Babbler:
@@ -107,6 +111,58 @@ def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer,
         seated(Babbler(tokenizer, 0), chat_format, max_turns=1).play(Job("e", games[0], "policy"))
     )
     assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
+
+
+class Interrupting:
+    """Greedy sampling that is cut off at random, also before its first token."""
+
+    def __init__(self, engine, seed):
+        self.max_context_tokens = engine.max_context_tokens
+        self.engine, self.rng, self.asked = engine, np.random.default_rng(seed), []
+
+    async def generate(self, input_ids, sampling):
+        generation = await self.engine.generate(input_ids, replace(sampling, temperature=0.0))
+        self.asked.append(list(input_ids))
+        if self.rng.random() < 0.6:
+            cut = int(self.rng.integers(len(generation.token_ids)))
+            return Generation(generation.token_ids[:cut], generation.logprobs[:cut], "abort")
+        return generation
+
+    def release(self, session):
+        self.engine.release(session)
+
+
+class Remembering:
+    """A partner that says how many turns it has behind it."""
+
+    def __init__(self):
+        self.memory = []
+
+    async def respond(self, observation):
+        self.recall(observation, f"[message] I have had {len(self.memory)} turns.")
+        return self.memory[-1][1]
+
+    def recall(self, observation, text):
+        self.memory.append((observation, text))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_an_interrupted_dialogue_goes_on_as_if_nothing_had_happened(tokenizer, chat_format, games, seed):
+    model = tiny_qwen(tokenizer, max_context_tokens=512, seed=seed % 5)
+    engine = Interrupting(LocalEngine(model), seed)
+    table = seated(engine, chat_format, partner=lambda *_: Remembering(), max_turns=6)
+    begun, plays = None, 0
+    while begun is None or begun.status == "aborted":
+        begun = asyncio.run(table.play(Job("e", games[0], "policy", begun=begun)))
+        plays += 1
+    engine.rng = SimpleNamespace(random=lambda: 1.0)
+    whole = asyncio.run(table.play(Job("e", games[0], "policy")))
+    assert begun.turns == whole.turns and begun.rewards == whole.rewards
+    ours, theirs = begun.traces["player-1"], whole.traces["player-1"]
+    assert (ours.token_ids, ours.loss_mask) == (theirs.token_ids, theirs.loss_mask)
+    assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+    assert all(whole.traces["player-1"].token_ids[: len(asked)] == asked for asked in engine.asked)
 
 
 class GonePartner:
