@@ -334,7 +334,8 @@ def _table(args: Any, recorder: Recorder, sampling_params: dict[str, Any]) -> Ta
 def _job(sample: Sample, evaluation: bool) -> Job:
     line = {"prompt": sample.prompt, "game_state": sample.metadata, "game_id": sample.label}
     purpose = "evaluate" if evaluation else "train"
-    return Job(f"{purpose}/{sample.label}/{sample.index}", line, "policy", begun=sample.metadata.get(EPISODE))
+    begun = sample.metadata.get(EPISODE) if sample.status == Sample.Status.ABORTED else None
+    return Job(f"{purpose}/{sample.label}/{sample.index}", line, "policy", begun=begun)
 
 
 def _blank(sample: Sample) -> Sample:
