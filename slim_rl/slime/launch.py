@@ -148,9 +148,9 @@ def model_arguments(config: Config, base: Path) -> list[str]:
 
 
 def described_arguments(model: dict, base: Path) -> list[str]:
-    """The same from a dense Qwen2's, Qwen3's or Llama's `config.json`. Raises UserError for other models."""
+    """The same from a dense Qwen2's or Qwen3's `config.json`. Raises UserError for other models."""
     kind = model.get("model_type")
-    if kind not in ("qwen2", "qwen3", "llama"):
+    if kind not in ("qwen2", "qwen3"):
         raise UserError(
             f"{base} is a {kind!r} model, which config.json does not describe well enough for Megatron; give "
             "model.base the name of a checkpoint that SLIME's scripts/models has, and slime.directory."
