@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test test-slime seeds trap lint
+.PHONY: repro test test-slime slime-dir seeds trap lint
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
@@ -16,9 +16,11 @@ test: .venv/installed
 	pytest
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
-test-slime: .venv/installed-slime
-	@test -f "$(SLIME_DIR)/slime/rollout/sglang_rollout.py" || { echo "error: SLIME_DIR must be SLIME's source, not '$(SLIME_DIR)'; get it with: git clone --branch v0.3.1 https://github.com/THUDM/slime, then: make test-slime SLIME_DIR=slime" >&2; exit 1; }
+test-slime: slime-dir .venv/installed-slime
 	SLIME_DIR="$(realpath $(SLIME_DIR))" pytest tests/slime
+
+slime-dir:
+	@test -f "$(SLIME_DIR)/slime/rollout/sglang_rollout.py" || { echo "error: SLIME_DIR must be SLIME's source, not '$(SLIME_DIR)'; get it with: git clone --branch v0.3.1 https://github.com/THUDM/slime, then: make test-slime SLIME_DIR=slime" >&2; exit 1; }
 
 .venv/installed-slime: .venv/installed requirements-slime.txt
 	.venv/bin/pip install --quiet --constraint requirements.txt --requirement requirements-slime.txt
