@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
-	dvc repro
+	dvc repro $(DVC_ARGS)
 
 test: .venv/installed
 	pytest

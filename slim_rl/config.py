@@ -156,6 +156,8 @@ class SlimeConfig(Section):
 
     directory: str | None = None
     """SLIME's source (github THUDM/slime, v0.3.1); Megatron-LM's is looked for beside it."""
+    python: str = "python3"
+    """The Python that has what SLIME needs, Ray too; in SLIME's container image /usr/bin/python3."""
     ray_address: str | None = Field(None, pattern=r"^https?://")
     """Where an existing cluster takes jobs (http://HEAD:8265); without it, and without RAY_API_SERVER_ADDRESS
     in the environment, a cluster of this machine is started for the run."""

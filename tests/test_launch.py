@@ -147,7 +147,8 @@ def test_a_cluster_that_is_there_gets_a_job(workspace, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     for config in (config_of(workspace, ray_address="http://head:8265"), config_of(workspace)):
         words = launch.command(config, ["--x"], "job-1")
-        assert words[:5] == ["ray", "job", "submit", "--address", "http://head:8265"]
+        ray = ["python3", "-m", "ray.scripts.scripts"]
+        assert words[:7] == [*ray, "job", "submit", "--address", "http://head:8265"]
         assert "sk-secret" not in " ".join(words)
         monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://head:8265")
 

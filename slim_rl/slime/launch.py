@@ -135,7 +135,7 @@ def model_arguments(config: Config, base: Path) -> list[str]:
     else from the checkpoint's `config.json`."""
     if config.slime.directory:
         name = Path(config.model.base).name.lower()
-        for script in sorted(Path(config.slime.directory, "scripts", "models").glob("*.sh")):
+        for script in sorted((Path(config.slime.directory).expanduser() / "scripts/models").glob("*.sh")):
             if script.stem.lower() == name:
                 show = f'source {shlex.quote(str(script))} && printf "%s\\n" "${{MODEL_ARGS[@]}}"'
                 run = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True)
@@ -206,12 +206,12 @@ def environment(config: Config) -> dict[str, str]:
 
 def command(config: Config, slime_arguments: Sequence[str], job: str) -> list[str]:
     """The whole command: a job for the cluster at `slime.ray_address`, or SLIME on a cluster of its own."""
-    train = ["python3", str(_directory(config) / "train.py"), *slime_arguments]
+    train = [config.slime.python, str(_directory(config) / "train.py"), *slime_arguments]
     address = _ray_address(config)
     if address is None:
         return ["env", "RAY_ADDRESS=local", *(f"{k}={v}" for k, v in environment(config).items()), *train]
     return [
-        *("ray", "job", "submit", "--address", address, "--submission-id", job),
+        *(*_ray(config), "job", "submit", "--address", address, "--submission-id", job),
         *("--runtime-env-json", json.dumps({"env_vars": environment(config)}), "--", *train),
     ]
 
@@ -262,7 +262,8 @@ class _ended_with_us:
         if kind is None:
             return
         if address := _ray_address(self._config):
-            subprocess.run(["ray", "job", "stop", "--address", address, self._job], check=False)
+            stop = [*_ray(self._config), "job", "stop", "--address", address, self._job]
+            subprocess.run(stop, check=False)
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
@@ -280,30 +281,36 @@ SBATCH = """#!/bin/bash
 set -euo pipefail
 export {environment}
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-ray_start="ray start --num-gpus={gpus} --disable-usage-stats --block"
+ray="{ray}"
+ray_start="$ray start --num-gpus={gpus} --disable-usage-stats --block"
 srun --overlap --nodes=1 --ntasks=1 -w "$head" \\
     $ray_start --head --node-ip-address="$head" --port=6379 --dashboard-host=0.0.0.0 --dashboard-port=8265 &
 export RAY_API_SERVER_ADDRESS="http://$head:8265"
-until ray job list >/dev/null 2>&1; do sleep 2; done
+until $ray job list >/dev/null 2>&1; do sleep 2; done
 if [ "$SLURM_NNODES" -gt 1 ]; then
     srun --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --exclude "$head" \\
         $ray_start --address="$head:6379" &
 fi
-until [ "$(ray list nodes --filter state=ALIVE --format json | grep -c '"node_id"')" -ge "$SLURM_NNODES" ]; do sleep 2; done
-cd {root}
-dvc repro train
+until [ "$($ray list nodes --filter state=ALIVE --format json | grep -c '"node_id"')" -ge "$SLURM_NNODES" ]; do sleep 2; done
+make -C {root} repro
 """
 
 
-def sbatch(config: Config) -> str:
-    """A Slurm script: Ray on all nodes of the job, the train stage on Ray; all of it ends with the job."""
+def sbatch(config: Config, root: Path = ROOT) -> str:
+    """A Slurm script: Ray on all nodes of the job, the pipeline on Ray; all of it ends with the job."""
     slime = config.slime
     return SBATCH.format(
         nodes=slime.nodes + math.ceil((slime.rollout_gpus or 0) / slime.gpus_per_node),
         gpus=slime.gpus_per_node,
         environment=" ".join(f"{k}={shlex.quote(v)}" for k, v in environment(config).items()),
-        root=shlex.quote(str(ROOT)),
+        ray=shlex.join(_ray(config)),
+        root=shlex.quote(str(root)),
     )
+
+
+def _ray(config: Config) -> tuple[str, ...]:
+    """Ray's command line, by the Python that has it."""
+    return config.slime.python, "-m", "ray.scripts.scripts"
 
 
 def _ray_address(config: Config) -> str | None:
@@ -312,7 +319,7 @@ def _ray_address(config: Config) -> str | None:
 
 
 def _directory(config: Config) -> Path:
-    directory = Path(config.slime.directory or "")
+    directory = Path(config.slime.directory or "").expanduser()
     if config.slime.directory is None or not (directory / "train.py").exists():
         raise UserError(
             f"slime.directory is {config.slime.directory}, but must be the folder of SLIME's source; get it with "

@@ -2,15 +2,19 @@
 
 import argparse
 import json
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ROOT, SLIME_DIR
 from sglang_router.launch_router import RouterArgs
 from slime.utils.arguments import get_slime_extra_args_provider
 
-from slim_rl.config import load_config
+from slim_rl.config import Config, load_config
 from slim_rl.slime import launch
 
 PROFILES = sorted((ROOT / "conf").glob("*.yaml"))
@@ -97,3 +101,49 @@ def pairs(words):
         else:
             found[last] = word
     return found
+
+
+SRUN = """#!/bin/bash
+# Slurm's srun on one machine: the options go, the command stays.
+while [[ "$1" == -* ]]; do [[ "$1" == -w || "$1" == --exclude ]] && shift; shift; done
+exec "$@"
+"""
+TRAINS = """
+import pathlib, sys
+import ray
+ray.init()
+saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
+saved.mkdir(parents=True)
+(saved / "config.json").write_text(str(ray.cluster_resources().get("GPU")))
+"""
+
+
+def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
+    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME."""
+    (tmp_path / "slime").mkdir()
+    (tmp_path / "slime/train.py").write_text(TRAINS)
+    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\necho 127.0.0.1\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "gpus_per_node": 2}
+    config = Config.model_validate({"train": {"backend": "slime", "steps": 2}, "slime": slime})
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    (tmp_path / "run.py").write_text(
+        "from pathlib import Path; from slim_rl.config import load_config; from slim_rl.slime import launch\n"
+        "launch.run(load_config(), *map(Path, ('.', 't', 'e', 'run')))"
+    )
+    (tmp_path / "Makefile").write_text(f"repro:\n\t{sys.executable} run.py\n")
+    script = launch.sbatch(config, tmp_path)
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "SLURM_JOB_NODELIST": "one",
+        "SLURM_NNODES": "1",
+    }
+    job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
+    try:
+        assert job.wait(100) == 0
+    finally:
+        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
+    assert (tmp_path / "run/hf/1/config.json").read_text() == "2.0"
