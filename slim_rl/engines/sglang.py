@@ -1,6 +1,16 @@
 """An engine behind SGLang's HTTP interface: a server, or a router before many."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,6 +23,7 @@ from tenacity import (
 )
 
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
+from slim_rl.errors import UserError
 
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
@@ -23,8 +34,6 @@ class _Transient(Exception):
 
 class SGLangEngine:
     """Samples by `POST {url}/generate`, token ids in, token ids and log-probs out.
-
-    To be used from one event loop, and closed there.
 
     Args:
         url: of the server or router, without a path.
@@ -45,6 +54,7 @@ class SGLangEngine:
         self._retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._client: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         return generation(await self.request(input_ids, sampling))
@@ -92,7 +102,8 @@ class SGLangEngine:
         raise AssertionError("not reached")
 
     async def _post(self, payload: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
-        if self._client is None:
+        if self._client is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
             # The servers queue by themselves; a proxy in the environment is not for them.
             connector = aiohttp.TCPConnector(limit=0)
             self._client = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=False)
@@ -113,6 +124,44 @@ class SGLangEngine:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+@contextmanager
+def serving(command: str, checkpoint: Path, start_seconds: float = 1800.0) -> Iterator[str]:
+    """Run a server with the weights of `checkpoint`, and end it afterwards; gives its address.
+
+    Args:
+        command: its command line, with {model} and {port} where they belong, for example
+            `python3 -m sglang.launch_server --model-path {model} --port {port}`.
+
+    Raises:
+        UserError: it ended before it was ready, or was not ready in time.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [word.format(model=checkpoint, port=port) for word in shlex.split(command)]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        until = time.monotonic() + start_seconds
+        while not _healthy(url):
+            if process.poll() is not None or time.monotonic() > until:
+                raise UserError(f"The server {shlex.join(words)} did not come up; its last lines say why.")
+            time.sleep(0.5)
+        yield url
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 def generation(answer: dict[str, Any]) -> Generation:

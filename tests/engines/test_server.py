@@ -1,7 +1,9 @@
 """The local engine behind SGLang's interface, over real HTTP, and the engine that speaks it."""
 
 import asyncio
+import sys
 import time
+import urllib.request
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,7 +14,8 @@ from aiohttp.test_utils import TestServer
 from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.server import Server
-from slim_rl.engines.sglang import SGLangEngine
+from slim_rl.engines.sglang import SGLangEngine, serving
+from slim_rl.errors import UserError
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 
@@ -249,3 +252,20 @@ def test_an_engine_that_stays_away_is_given_up():
     with pytest.raises(EngineFailed, match=r"tried for 1 s; at last: .*503"):
         one_request(app, retry_seconds=1.0)
     assert time.monotonic() - started < 15
+
+
+def test_a_server_is_run_for_a_checkpoint_and_ended(model, tokenizer, tmp_path):
+    save_model(tmp_path / "model", model, tokenizer)
+    command = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"
+    expected = asyncio.run(LocalEngine(model).generate(PROMPT, Sampling(1, 0.0)))
+    with serving(command, tmp_path / "model") as url:
+        engine = client(url)
+        for _ in range(2):  # each with an event loop of its own, as `collect` has
+            assert asyncio.run(engine.generate(PROMPT, Sampling(1, 0.0))).token_ids == expected.token_ids
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"{url}/health", timeout=1)
+
+
+def test_a_server_that_does_not_come_up_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="did not come up"), serving("false {model}", tmp_path):
+        pass
