@@ -23,7 +23,7 @@ PROMPT = [5, 6, 7, 8]
 
 
 @asynccontextmanager
-async def serving(app):
+async def answering(app):
     async with TestServer(app) as server:
         yield str(server.make_url("")).rstrip("/")
 
@@ -38,7 +38,7 @@ def ask(model, tokenizer, requests, check_status=200):
     async def talk():
         answers = []
         app = Server(LocalEngine(model), tokenizer, "tiny").app()
-        async with serving(app) as url, aiohttp.ClientSession() as session:
+        async with answering(app) as url, aiohttp.ClientSession() as session:
             for path, body in requests:
                 kwargs = {"data": body} if isinstance(body, bytes) else {"json": body}
                 async with session.request("GET" if body is None else "POST", url + path, **kwargs) as reply:
@@ -60,7 +60,7 @@ def test_over_http_comes_what_the_engine_samples_itself(model, tokenizer):
     samplings = [Sampling(12, 0.8, (3,), seed=seed, session=f"s{seed}") for seed in range(3)]
 
     async def over_http():
-        async with serving(Server(LocalEngine(model), tokenizer, "tiny").app()) as url:
+        async with answering(Server(LocalEngine(model), tokenizer, "tiny").app()) as url:
             engine = client(url)
             try:
                 return await asyncio.gather(*map(engine.generate, prompts, samplings))
@@ -109,7 +109,7 @@ def test_n_samples_are_independent_and_a_seed_repeats_them(model, tokenizer):
 def test_an_abort_ends_a_request_with_the_tokens_there_are(model, tokenizer, by):
     async def talk():
         async with (
-            serving(Server(LocalEngine(model), tokenizer, "tiny").app()) as url,
+            answering(Server(LocalEngine(model), tokenizer, "tiny").app()) as url,
             aiohttp.ClientSession() as session,
         ):
             params = {"max_new_tokens": 500, "ignore_eos": True}
@@ -214,7 +214,7 @@ def failing(*replies):
 
 def one_request(app, **settings):
     async def talk():
-        async with serving(app) as url:
+        async with answering(app) as url:
             engine = client(url, **settings)
             try:
                 return await engine.generate(PROMPT, Sampling(5))
