@@ -170,13 +170,13 @@ def sample_with(reward, group=0, seat="player-1", status=Sample.Status.COMPLETED
 
 def test_advantages_are_per_game_and_per_seat_and_without_the_failed():
     samples = [
-        sample_with(0.0), sample_with(1.0, seat="player-2"), sample_with(1.0), sample_with(0.0, seat="player-2"),
+        sample_with(0.0), sample_with(10.0, seat="player-2"), sample_with(1.0), sample_with(12.0, seat="player-2"),
         sample_with(5.0, group=1), sample_with(7.0, group=1),
         sample_with(0.0, group=1, status=Sample.Status.FAILED),
     ]  # fmt: skip
     raw, values = hooks.normalise_rewards(SimpleNamespace(grpo_std_normalization=False), samples)
-    assert raw == [0.0, 1.0, 1.0, 0.0, 5.0, 7.0, 0.0]
-    assert values == [-0.5, 0.5, 0.5, -0.5, -1.0, 1.0, 0.0]
+    assert raw == [0.0, 10.0, 1.0, 12.0, 5.0, 7.0, 0.0]
+    assert values == [-0.5, -1.0, 0.5, 1.0, -1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
