@@ -1,5 +1,6 @@
 """The policy's seat: token ids in, token ids out, and a record of which of them were sampled."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -47,13 +48,13 @@ class PolicyPlayer:
         self._sampling = replace(sampling, stop_token_ids=chat_format.stop_token_ids)
         self._turns = 0
 
-    async def respond(self, observation: str) -> str:
-        """Raises ContextFull, or what the engine raises."""
-        heard = self._heard(observation)
-        room = self._engine.max_context_tokens - len(self.trace.token_ids) - len(heard)
-        if room < 1:
-            raise ContextFull
-        self.trace.extend(heard)
+    async def respond(self, observation: str, beginning: Sequence[int] = ()) -> str:
+        """Raises ContextFull, or what the engine raises.
+
+        `beginning`: tokens that the turn has to begin with; they are given, not sampled.
+        """
+        self._read([*self._heard(observation), *beginning], at_least=1)
+        room = self._engine.max_context_tokens - len(self.trace.token_ids)
         sampling = replace(
             self._sampling,
             max_new_tokens=min(self._sampling.max_new_tokens, room),
@@ -62,7 +63,24 @@ class PolicyPlayer:
         generation = await self._engine.generate(self.trace.token_ids, sampling)
         self.trace.extend(generation.token_ids, generation.logprobs)
         self._turns += 1
-        return self._format.content(generation.token_ids)
+        return self._format.content([*beginning, *generation.token_ids])
+
+    def say(self, observation: str, text: str) -> str:
+        """Take the turn `text`, which somebody else decided on; none of it is sampled. Raises ContextFull."""
+        self._read([*self._heard(observation), *self._format.turn(text)])
+        return text
+
+    def take_back(self, length: int) -> None:
+        """Forget all but the first `length` tokens of the dialogue."""
+        trace = self.trace
+        for tokens in (trace.token_ids, trace.loss_mask, trace.logprobs):
+            del tokens[length:]
+
+    def _read(self, token_ids: list[int], at_least: int = 0) -> None:
+        """Append context, after which there must be room for `at_least` tokens more."""
+        if len(self.trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
+            raise ContextFull
+        self.trace.extend(token_ids)
 
     def close(self) -> None:
         if self._sampling.session is not None:
