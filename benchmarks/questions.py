@@ -69,7 +69,11 @@ def score(path: Path, show_errors: bool) -> None:
     print(f"{path.name}: {games} games, {len(messages)} messages, {questions} questions")
     rules = {"find_questions": lambda text: bool(find_questions(text)), **SIMPLE_RULES}
     for name, rule in rules.items():
-        print("  question or not: {:24} F1 {:.3f}  precision {:.3f}  recall {:.3f}".format(name, *question_or_not(messages, rule)))
+        print(
+            "  question or not: {:24} F1 {:.3f}  precision {:.3f}  recall {:.3f}".format(
+                name, *question_or_not(messages, rule)
+            )
+        )
     by_kind = kinds(messages)
     for kind, (value, labels) in by_kind.items():
         print(f"  kind: {kind:10} F1 {value:.3f}  ({labels} labels)")

@@ -11,10 +11,10 @@ answers only what is clearly asked. Here a question counts whether or not anybod
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from slim_rl.games.matching.names import Mention, find_mentions
 from slim_rl.games.matching.questions import Pair, named_pairs
@@ -48,10 +48,14 @@ def _words(pattern: str, whole: bool = True) -> re.Pattern[str]:
 
 # Without any of these words and without a mark a message asks nothing: most messages end here.
 _TELLTALE = frozenset(
-    "what whats wha which who whom whos whose where wheres how hows why when is are was were do does did don doesn didn "
-    "isn aren can could would wouldn will should shall may might have has any anything anyone anybody tell give share "
-    "show send list provide report describe explain remind let lmk need know hear wondering wonder curious want wanna "
-    "thoughts ideas suggestions check ask asking request requesting care mind canwe doyou canyou maybe you".split()
+    re.findall(
+        r"\w+",
+        """what whats wha which who whom whos whose where wheres how hows why when is are was were do does did don
+        doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
+        tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
+        curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
+        you""",
+    )
 )
 _LETTERS = re.compile(r"[a-z]+")
 _LINE = re.compile(r"<br\s*/?>|\s/\s", re.IGNORECASE)
@@ -67,13 +71,13 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
 _OPENING = rf"""(?:
     (?:what|how)_about | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
-    | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?:\w+_){{0,2}}? {_MATTER}
+    | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come)
-    | {_AUX}_{_WHO} | canwe | doyou | canyou
+    | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
     | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
                      | (?:let_(?:me|us)_know|lmk) (?=_(?:if|wh|how|about|your|the|of|any)) )
     | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
-        (?: wondering|wonder|curious|asking
+        (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
           | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
     )"""
 # What asks only when a sentence begins with it.
@@ -82,7 +86,7 @@ _BEGINNING = rf"""(?:
     | {_AUX}_(?:your|the|my|our|all|both|either)
     | (?!\w+n['\u2019]?t_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
         (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
-        |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|[A-Z]\w+)
+        |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
     | (?:please_)? (?:share|provide|report|list|describe|explain|check_(?:if|whether|wh\w+))(?!_(?:one|it|this)\b)
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
@@ -93,16 +97,24 @@ _FILLER = r"""(?: [^\w"]* \b (?: and|but|so|also|or|then|now|well|ok|okay|k|alri
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
     |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
 _BEGINS = _words(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
-_OPENS = _words(rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)")
+_OPENS = _words(
+    rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
+)
 _OPENING_HERE = _words(_OPENING)
-_JOINT = re.compile(r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|\b(?:and|but|so|or|because|since) ", re.IGNORECASE)
+_JOINT = re.compile(
+    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|\b(?:and|but|so|or|because|since) ",
+    re.IGNORECASE,
+)
 _JOINED = _words(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
 # What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
 _SUPPOSED = _words(
     r"[^\w]* (?:(?:so|and|but|ok|okay|also)\b\W*)* (?:if|for|as_for|regarding|about|of|looking|between|when|given|assuming|in|on|once)\b",
     whole=False,
 )
-_SECOND = _words(r",?_and_(?= (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)", whole=False)
+_SECOND = _words(
+    r",?_and_(?= (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)",
+    whole=False,
+)
 _CONTINUES = _words(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
@@ -110,7 +122,9 @@ _TAG = _words(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~kn
     | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
 _RHETORICAL = _words(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i|we)_(?:do|say)|what_do_i_know
     |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
-_OF_ONESELF = _words(r"\W* (?:\w+\W+){0,2}? (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b", whole=False)
+_OF_ONESELF = _words(
+    r"\W* (?:\w+\W+){0,2}? (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b", whole=False
+)
 _GREETING = _words(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $", whole=False)
 
 
@@ -133,11 +147,11 @@ def find_questions(text: str, find_names: FindNames = NAMES) -> list[Question]:
 def _asking(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of each clause that asks."""
     held: tuple[int, int] | None = None  # a question that the next line may go on with
+    listing = False  # in the lines below "Please tell me your scores for:"
     for begin, stop, end, mark in _sentences(text):
         sentence = text[begin:stop]
-        if held and (
-            _CONTINUES.match(sentence) if mark else text[held[1] - 1] == ":" and _LISTED.match(sentence)
-        ):
+        listing = held is not None and not mark and (listing or text[held[1] - 1] == ":")
+        if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
             held = (held[0], end)
             continue
         if not mark and _TELLTALE.isdisjoint(_LETTERS.findall(sentence.lower())):
@@ -228,6 +242,12 @@ _THAT_PAPER = _words(
     "those_(?:two_)?papers? | (?:that|this)_(?:paper|one|topic) | (?:on|for|in|at)_(?:that|it) | (?<!is_)(?<!are_)there(?!_(?:any|some|is|are|a)) | those_two"
 )
 _SOMEBODY = _words("(?:any|some)_?(?:one|body)_else")
+_IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
+_BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | than")
+_ECHO = _words(
+    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_have_there | same_(?:for|with)_you ) \W* $",
+    whole=False,
+)
 
 _SOCIAL = _words("""
     how_are_(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
@@ -256,17 +276,30 @@ _PROPOSAL = _words("""
     | (?:does|do|would|will|did|can|could|is|are|was|sounds?|looks?)_(?:that|this|it|these|those|everything|all_(?:that|this)|the_rest)
     | (?:sounds?|looks?|seems?)_(?:good|ok|okay|fine|right|fair|great|better) | (?:think|feel|thoughts?|say|like)(?:_about|_of|_on)?_(?:that|this|it|these|those|my)
     | how~s_(?:that|this|it) | how_(?:about|does|do|is)_(?:that|this|it|these|those|we) | what_about_(?:that|this|it|these|those) | do_(?:it_)?better | better_one | what~s_wrong
+    | that_happen | adjust | (?:can|could|should|shall|may|might)_(?:we|i)
     | (?:you|we)_(?:ok|okay|good|fine|happy|set|done|all_set) | lock(?:ed)? | swap | switch | good_to_go | make_sense | in_there | ok | okay | alright | agree
 """)
-_SUGGESTION = _words(r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if)\b", whole=False)
-_ASKS_OPEN = _words("what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)? | have | know | see")
-_OPINION = _words(r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_you_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$", whole=False)
-_SUGGESTED = _words("let~s | put | assign | i_(?:think|suggest|like|want|say|propose) | i['\u2019]d | (?:would|could|should|can)_(?:be|go|do|put|work) | we_(?:could|should|can) | for_now | propos\\w+")
+_SUGGESTION = _words(
+    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if)\b", whole=False
+)
+_ASKS_OPEN = _words(
+    "what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)? | have | know | see"
+)
+_OPINION = _words(
+    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_you_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
+    whole=False,
+)
+_SUGGESTED = _words(
+    "let~s | put | assign | i_(?:think|suggest|like|want|say|propose) | i['\u2019]d | (?:would|could|should|can)_(?:be|go|do|put|work) | we_(?:could|should|can) | for_now | propos\\w+"
+)
 
 
 def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list[Mention]]:
     """What a clause asks about, and the names in it; `before`: what the message says first."""
-    names = find_names(_main_part(clause))
+    echo = _ECHO.match(clause)
+    if echo:  # "I have 80 for Ava on BLEU, what about you?"
+        clause = re.split(r"[.!?;\n]\s", before.rstrip(" .!,;-/\n"))[-1] + " " + clause
+    names = _included(clause, find_names)
     named = {mention.kind for mention in names}
     reviewer = "reviewer" in named or _HIM.search(clause) is not None
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
@@ -276,6 +309,8 @@ def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list
         return "proposal", names
     if not named and (reviewer or paper) and _PROPOSAL.search(clause):
         return "proposal", names
+    if reviewer and paper and echo:
+        return ("proposal" if _SUGGESTED.search(clause) else "specific"), names
     if reviewer and paper:
         return _about_a_pair(clause), names
     if reviewer or paper or _SOMEBODY.search(clause):
@@ -293,8 +328,122 @@ def _about_a_pair(clause: str) -> Kind:
     return "specific" if _GOOD.search(clause) and not _ASSIGNS.search(clause) else "proposal"
 
 
-def _main_part(clause: str) -> str:
-    """A clause without the "if ..., " in front of it, which names what is not asked about."""
-    if not re.match(r"(?:so |and |ok,? )*if\b", clause, re.IGNORECASE):
-        return clause
-    return clause.partition(",")[2] or clause
+def _included(clause: str, find_names: FindNames) -> list[Mention]:
+    """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
+    start = clause.find(",") + 1 if _IF.match(clause) else 0
+    aside = _BESIDES.search(clause)
+    if aside and aside[0].lower() == "than" and not _SOMEBODY.search(clause):
+        aside = None
+    return [
+        name
+        for name in find_names(clause)
+        if start <= name.start and not (aside and aside.end() <= name.start <= aside.end() + 12)
+    ]
+
+
+# What they were good for. ------------------------------------------------------------------------------
+
+Seen = Mapping[str, Collection[Pair]]
+"""By seat: the (reviewer, paper) pairs whose score it sees from the start."""
+
+
+class Asked(NamedTuple):
+    """A question in its episode. Only one about pairs can be useful, known or unanswerable."""
+
+    turn: int
+    """Which turn it stands in, from 0."""
+    question: Question
+    useful: bool
+    """About a score that the asker neither sees nor has asked for."""
+    repeated: bool
+    """About nothing but what the asker has asked for."""
+    known: bool
+    """About nothing but what the asker sees."""
+    unanswerable: bool
+    """About nothing that the other sees."""
+    answered: bool
+    """The other's next turn says something to it."""
+    with_number: bool
+    """The answer holds a number."""
+
+
+def classify(
+    turns: Sequence[tuple[str, str]], asker: str, seen: Seen, find_names: FindNames = NAMES
+) -> list[Asked]:
+    """The questions of one seat in an episode, in order, each with what became of it.
+
+    Args:
+        turns: (seat, text) of all seats in order; a text may begin with a tag like "[message]", and with any
+            other tag than that it asks nothing.
+        seen: a seat that is missing sees nothing.
+    """
+    own, others = seen.get(asker, ()), [pairs for seat, pairs in seen.items() if seat != asker]
+    asked_before: set[Pair] = set()
+    found: list[Asked] = []
+    for number, (seat, text) in enumerate(turns):
+        if seat != asker:
+            continue
+        questions = _questions_of(text, find_names)
+        if not questions:
+            continue
+        reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), None)
+        for question in questions:
+            pairs = question.pairs
+            found.append(
+                Asked(
+                    number,
+                    question,
+                    any(pair not in own and pair not in asked_before for pair in pairs),
+                    bool(pairs) and asked_before.issuperset(pairs),
+                    bool(pairs) and all(pair in own for pair in pairs),
+                    bool(pairs)
+                    and bool(others)
+                    and not any(pair in other for other in others for pair in pairs),
+                    *_answer(question, reply, find_names),
+                )
+            )
+            asked_before.update(pairs)
+    return found
+
+
+_TURN = re.compile(r"\s*\[(\w+)\]\s*")
+_REFUSES = _words("""
+    (?:do|does|did|can|could)(?:n~t|_not|not)_(?:know|have|see|say|tell) | no_(?:info|information|idea|data|score|clue) | not_sure | unsure
+    | hard_to_say | (?:is|are|am|~s|~re)_(?:blank|unknown) | nothing_(?:on|for|about) | never_mind
+""")
+
+
+@lru_cache(maxsize=65536)
+def _questions_of(text: str, find_names: FindNames) -> tuple[Question, ...]:
+    tag = _TURN.match(text)
+    if tag and tag[1].lower() != "message":
+        return ()
+    return tuple(find_questions(text[tag.end() :] if tag else text, find_names))
+
+
+def _answer(question: Question, reply: str | None, find_names: FindNames) -> tuple[bool, bool]:
+    """Whether `reply` answers the question, and whether with a number."""
+    if reply is None:
+        return False, False
+    tag = _TURN.match(reply)
+    if tag and tag[1].lower() != "message":
+        return question.kind == "proposal", False
+    sentences = _said(reply, find_names)
+    about = [s for s in sentences if not s[0].isdisjoint(question.pairs)] or sentences
+    informs = [number for _, refuses, number in about if not refuses]
+    return bool(informs), any(informs)
+
+
+@lru_cache(maxsize=65536)
+def _said(text: str, find_names: FindNames) -> tuple[tuple[frozenset[Pair], bool, bool], ...]:
+    """Of each sentence the pairs that it names, whether it refuses to inform, and whether it has a number."""
+    tag = _TURN.match(text)
+    text = text[tag.end() :] if tag else text
+    return tuple(
+        (
+            frozenset(named_pairs(find_names(sentence), sentence)),
+            _REFUSES.search(sentence) is not None,
+            re.search(r"\d", sentence) is not None,
+        )
+        for sentence in (text[begin:end] for begin, end, _, _ in _sentences(text))
+    )
