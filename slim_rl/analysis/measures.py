@@ -17,7 +17,7 @@ from slim_rl.analysis.statistics import Estimate, estimate, estimates
 from slim_rl.errors import UserError
 from slim_rl.games.matching.language import read_prompt
 from slim_rl.games.matching.questions import Pair
-from slim_rl.rollout.store import count_sampled_tokens, latest, read_dialogues, read_numbers, shards
+from slim_rl.rollout.store import Shard, latest, shards
 
 AGENT = "player-1"
 """The seat that is watched."""
@@ -174,19 +174,20 @@ def _each(work: Callable, jobs: Sequence, processes: int) -> list:
 def _measure_shard(job: tuple[int, Path]) -> tuple[pd.DataFrame, int]:
     """The measures of one shard's episodes, and how many tokens were sampled in them."""
     number, path = job
-    frame = read_numbers(path)
+    shard = Shard(path)
+    frame = shard.numbers()
     columns = {name: frame[name] for name in ("episode_id", "game_id", "step", "status", "error")}
     missing = np.full(len(frame), np.nan)
     columns["reward"] = frame.get(f"reward.{AGENT}", missing)
     # What a player has no fact of is missing from all its rows; its mean is then not a number.
     columns |= {name: frame.get(f"{AGENT}.{name}", frame.get(name, missing)) for name in _FACTS}
-    counts = np.array([_counts(*dialogue) for dialogue in read_dialogues(path)], np.int32)
+    counts = np.array([_counts(*dialogue) for dialogue in shard.dialogues()], np.int32)
     columns |= dict(zip(_COUNTS, counts.reshape(-1, len(_COUNTS)).T, strict=True))
     columns["shard"] = np.full(len(frame), number, np.int32)
     measured = pd.DataFrame(columns)
     measured["wasted"] = measured["questions"] - measured["useful_questions"]
     measured["gap_to_oracle"] = measured["oracle_given_information"] - measured["reward"]
-    return measured, count_sampled_tokens(path)
+    return measured, shard.sampled_tokens()
 
 
 def _counts(seats: Sequence[str], observations: Sequence[str], texts: Sequence[str]) -> list[int]:

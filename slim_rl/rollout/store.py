@@ -104,11 +104,11 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 
 
 def read_frame(folder: Path) -> pd.DataFrame:
-    """All episodes below `folder` without what was said, a row each; see `read_numbers`.
+    """All episodes below `folder` without what was said, a row each; see `Shard.numbers`.
 
     Of an episode that failed and was played again only the last playing counts.
     """
-    return latest([read_numbers(path) for path in shards(folder)])
+    return latest([Shard(path).numbers() for path in shards(folder)])
 
 
 def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -118,16 +118,63 @@ def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).drop_duplicates("episode_id", keep="last", ignore_index=True)
 
 
-def read_numbers(path: Path) -> pd.DataFrame:
-    """The episodes of one shard without what was said, a row each.
+class Shard:
+    """One shard, of which only what is asked for is read, in columns: for a million episodes and more.
 
-    Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
-    every fact by its name; NaN where an episode does not have it.
+    Raises:
+        UserError: the file is no shard.
     """
-    table = _read(path, ["episode_id", "game_id", "player", "step", "status", "error", "rewards", "facts"])
-    numbers = {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
-    numbers |= _by_key(table["facts"])
-    return table.drop_columns(["rewards", "facts"]).to_pandas().join(pd.DataFrame(numbers))
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            strings = [f"turns.list.element.{name}" for name in ("seat", "observation", "text")]
+            self._file = pq.ParquetFile(path, read_dictionary=strings)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def numbers(self) -> pd.DataFrame:
+        """A row an episode, without what was said.
+
+        Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
+        every fact by its name; NaN where an episode does not have it.
+        """
+        plain = ["episode_id", "game_id", "player", "step", "status", "error"]
+        table = self._read([*plain, "rewards", "facts"])
+        numbers = {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
+        numbers |= _by_key(table["facts"])
+        return table.select(plain).to_pandas().join(pd.DataFrame(numbers))
+
+    def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
+        """Seats, observations and texts of the turns of each episode.
+
+        Equal strings are one object, so that whoever keeps what it made of a text finds it quickly.
+        """
+        turns = self._read(["turns"])["turns"].combine_chunks()
+        columns = []
+        for name in ("seat", "observation", "text"):
+            encoded = turns.values.field(name).dictionary_encode()
+            words = encoded.dictionary.to_pylist()
+            columns.append([words[i] for i in encoded.indices.to_numpy().tolist()])
+        for start, end in pairwise(turns.offsets.to_pylist()):
+            yield tuple(column[start:end] for column in columns)
+
+    def sampled_tokens(self) -> int:
+        """How many tokens the policy sampled in all episodes together."""
+        masks = self._read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
+        return pc.sum(masks.flatten().field("loss_mask").flatten()).as_py() or 0
+
+    def _read(self, columns: list[str]) -> pa.Table:
+        try:
+            return self._file.read(columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> UserError:
+        reason = str(error).splitlines()[0].rstrip(".")
+        return UserError(
+            f"{self._path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`."
+        )
 
 
 def _by_key(column: pa.ChunkedArray) -> dict[str, np.ndarray]:
@@ -142,37 +189,3 @@ def _by_key(column: pa.ChunkedArray) -> dict[str, np.ndarray]:
         columns[key] = np.full(len(maps), np.nan)
         columns[key][rows[here]] = values[here]
     return columns
-
-
-def read_dialogues(path: Path) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """Seats, observations and texts of the turns of each episode of one shard, in the shard's order.
-
-    Equal strings are one object, so that whoever keeps what it made of a text finds it quickly.
-    """
-    turns = _read(path, ["turns"])["turns"].combine_chunks()
-    offsets = turns.offsets.to_numpy()
-    columns = []
-    for name in ("seat", "observation", "text"):
-        encoded = turns.values.field(name).dictionary_encode()
-        words = encoded.dictionary.to_pylist()
-        columns.append([words[i] for i in encoded.indices.to_numpy().tolist()])
-    for start, end in pairwise(offsets.tolist()):
-        yield tuple(column[start:end] for column in columns)
-
-
-def count_sampled_tokens(path: Path) -> int:
-    """How many tokens the policy sampled in the episodes of one shard."""
-    masks = _read(path, ["traces.list.element.loss_mask"])["traces"].combine_chunks()
-    return pc.sum(masks.flatten().field("loss_mask").flatten()).as_py() or 0
-
-
-def _read(path: Path, columns: list[str]) -> pa.Table:
-    """Raises UserError if the file is no shard."""
-    try:
-        strings = [f"turns.list.element.{name}" for name in ("seat", "observation", "text")]
-        return pq.ParquetFile(path, read_dictionary=strings).read(columns, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
-            f"{path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`."
-        ) from None
