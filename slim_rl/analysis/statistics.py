@@ -40,9 +40,8 @@ class Estimate(NamedTuple):
         return f"{self.mean:{spec}} (95% interval {self.low:{spec}} to {self.high:{spec}})"
 
     @property
-    def above_zero(self) -> bool:
-        """Whether the whole interval is."""
-        return self.low > 0
+    def hundredfold(self) -> "Estimate":
+        return Estimate(*(100 * value for value in self[:4]), self.games)
 
 
 def unknown(games: int = 0) -> Estimate:
