@@ -1,6 +1,7 @@
 """The report's figures, at the size they have in print; colours after Okabe and Ito, never colour alone."""
 
 import html
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,11 +99,12 @@ def intervention_figure(found: Intervention) -> Figure:
             fmt="*", markersize=9, label=f"{title(model)}: free", **style,
         )  # fmt: skip
         _intervals(
-            axes.errorbar, [-0.5 + 3 * offset], [found.reward(model, FORBIDDEN)],
+            axes.errorbar, [-1.2 + 2 * offset], [found.reward(model, FORBIDDEN)],
             fmt=marker, markerfacecolor=PAPER, label=f"{title(model)}: forbidden", **style,
         )  # fmt: skip
+    most = max([*found.forced, *(math.ceil(found.asked(model, FREE).mean) for model in MODELS)])
+    axes.set_xticks([-1.2, *range(most + 1)], ["forbidden", *map(str, range(most + 1))])
     axes.set(xlabel="questions in the game", ylabel="reward")
-    _whole_numbers(axes)
     _legend(axes, 2)
     return figure
 

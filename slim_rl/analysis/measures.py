@@ -77,10 +77,10 @@ MEASURES = (
 )
 """In the order of a report's columns."""
 TALK_MEASURES = tuple(
-    m for m in MEASURES if m.name not in ("oracle_given_information", "gap_to_oracle", "errors")
+    m for m in MEASURES if m.name in ("reward", "questions", "useful_questions", "answered_share", "turns")
 )
 """Those that mean the same for people, who tell each other much unasked: what they knew in the end is not in
-the facts."""
+the facts, and a question that names no pair was not wasted on them."""
 KIND_COLUMNS = tuple(f"kind_{kind}" for kind in KINDS)
 _COUNTS = (
     "questions",

@@ -271,7 +271,7 @@ _ASSIGNS = _words("""
     | go(?:es|ing)? | feel(?:ing)? | think(?:ing)?_(?:about|of) | thoughts_(?:on|about) | (?:how|what)_about | should | shall | instead | maybe | perhaps | for_now | reading | reviewing
     | ok(?:ay)? | fine | happy | comfortable | agree | works? | possib(?:le|ility) | take | give | have_(?:him|her)
 """)
-_PROPOSAL = _words("""
+_PROPOSAL = _words(r"""
     (?:re-?_?)? propos\w+ | arrangements? | your_call | changes? | submit | accept | reject | deal | agreed? | approve | objections? | finali[sz]e
     | (?:does|do|would|will|did|can|could|is|are|was|sounds?|looks?)_(?:that|this|it|these|those|everything|all_(?:that|this)|the_rest)
     | (?:sounds?|looks?|seems?)_(?:good|ok|okay|fine|right|fair|great|better) | (?:think|feel|thoughts?|say|like)(?:_about|_of|_on)?_(?:that|this|it|these|those|my)

@@ -18,6 +18,7 @@ from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, tit
 from slim_rl.config import MatchingConfig
 
 QUESTION = "Does a language model learn to ask questions when only asking pays?"
+_NONE = "\u2013"
 MAX_ROWS = 40
 """Of a table beside a figure; the CSV has them all."""
 
@@ -111,7 +112,7 @@ def _number(value: Any, spec: str = ".3f") -> str:
     if isinstance(value, str):
         return value
     if value is None or math.isnan(value):
-        return "–"
+        return _NONE
     if isinstance(value, int) or (spec == ".3f" and float(value).is_integer() and abs(value) >= 2):
         return f"{int(value):,}"
     return f"{value:{spec}}"
@@ -119,5 +120,5 @@ def _number(value: Any, spec: str = ".3f") -> str:
 
 def _p(value: float) -> str:
     if math.isnan(value):
-        return "–"
+        return _NONE
     return "< 0.0001" if value < 0.0001 else f"{value:.4f}"

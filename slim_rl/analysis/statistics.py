@@ -37,6 +37,10 @@ class Estimate(NamedTuple):
 
     def text(self, spec: str = ".3f") -> str:
         """With each number formatted by `spec`: "0.150 (95% interval 0.142 to 0.158)"."""
+        if math.isnan(self.mean):
+            return "unknown"
+        if math.isnan(self.low):
+            return f"{self.mean:{spec}} (too little is known for an interval)"
         return f"{self.mean:{spec}} (95% interval {self.low:{spec}} to {self.high:{spec}})"
 
     @property
