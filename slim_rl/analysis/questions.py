@@ -54,7 +54,7 @@ _TELLTALE = frozenset(
         doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
         tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
         curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
-        you""",
+        you lemme wdyt whatcha help""",
     )
 )
 _LETTERS = re.compile(r"[a-z]+")
@@ -69,13 +69,13 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
     |thought|color|colour|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_about | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    (?:what|how)_(?:about|bout) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come)
     | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
     | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
-                     | (?:let_(?:me|us)_know|lmk) (?=_(?:if|wh|how|about|your|the|of|any)) )
+                     | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
     | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
         (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
           | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
@@ -91,7 +91,7 @@ _BEGINNING = rf"""(?:
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
-    | thoughts | (?:and_)?you(?=\W*$)
+    | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
     )"""
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
@@ -243,6 +243,7 @@ _THAT_PAPER = _words(
 )
 _SOMEBODY = _words("(?:any|some)_?(?:one|body)_else")
 _IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
+_OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
 _BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | than")
 _ECHO = _words(
     r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_have_there | same_(?:for|with)_you ) \W* $",
@@ -251,7 +252,7 @@ _ECHO = _words(
 
 _SOCIAL = _words("""
     how_are_(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
-    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|a_(?:bot|human|person))
+    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|a_(?:bot|human|person))
     | ready | shall_we_(?:begin|start) | (?:want|like)_to_(?:start|begin|work_together|help_me|collaborate|go_first)
     | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you | where_are_you_from
     | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed) | this_game
@@ -276,11 +277,16 @@ _PROPOSAL = _words(r"""
     | (?:does|do|would|will|did|can|could|is|are|was|sounds?|looks?)_(?:that|this|it|these|those|everything|all_(?:that|this)|the_rest)
     | (?:sounds?|looks?|seems?)_(?:good|ok|okay|fine|right|fair|great|better) | (?:think|feel|thoughts?|say|like)(?:_about|_of|_on)?_(?:that|this|it|these|those|my)
     | how~s_(?:that|this|it) | how_(?:about|does|do|is)_(?:that|this|it|these|those|we) | what_about_(?:that|this|it|these|those) | do_(?:it_)?better | better_one | what~s_wrong
-    | that_happen | adjust | (?:can|could|should|shall|may|might)_(?:we|i)
+    | that_happen | (?:it|this|that)_works | adjust | (?:can|could|should|shall|may|might)_(?:we|i)
     | (?:you|we)_(?:ok|okay|good|fine|happy|set|done|all_set) | lock(?:ed)? | swap | switch | good_to_go | make_sense | in_there | ok | okay | alright | agree
 """)
+_CHECK = _words(
+    r"\W* (?:(?:sounds?|looks?|all|is|should_be|seems?|we)_)? (?:good|ok|okay|fine|yes|deal|agreed|great|cool|perfect|correct|done) \W* $",
+    whole=False,
+)
 _SUGGESTION = _words(
-    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if)\b", whole=False
+    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel))\b",
+    whole=False,
 )
 _ASKS_OPEN = _words(
     "what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)? | have | know | see"
@@ -303,6 +309,8 @@ def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list
     named = {mention.kind for mention in names}
     reviewer = "reviewer" in named or _HIM.search(clause) is not None
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
+    if _CHECK.match(clause):
+        return "proposal", names
     if not named and _SOCIAL.search(clause):
         return "social", names
     if _SUGGESTION.match(clause):
@@ -332,7 +340,7 @@ def _included(clause: str, find_names: FindNames) -> list[Mention]:
     """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
     start = clause.find(",") + 1 if _IF.match(clause) else 0
     aside = _BESIDES.search(clause)
-    if aside and aside[0].lower() == "than" and not _SOMEBODY.search(clause):
+    if aside and aside[0].lower() == "than" and not _OPEN_PERSON.search(clause):
         aside = None
     return [
         name
