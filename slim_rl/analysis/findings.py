@@ -93,8 +93,9 @@ class Findings:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """A row a training step, not pooled."""
-        return step_estimates(self.training.episodes, CURVES, 1)
+        """The means of each training step by itself."""
+        by_step = self.training.episodes.groupby("step")[list(CURVES)]
+        return by_step.mean().assign(episodes=by_step.size()).reset_index()
 
     @cached_property
     def lines(self) -> dict[str, Estimate]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from slim_rl.games.matching.names import Mention, find_mentions
@@ -339,14 +340,13 @@ def _about_a_pair(clause: str) -> Kind:
 def _included(clause: str, find_names: FindNames) -> list[Mention]:
     """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
     start = clause.find(",") + 1 if _IF.match(clause) else 0
+    names = [name for name in find_names(clause) if name.start >= start]
     aside = _BESIDES.search(clause)
-    if aside and aside[0].lower() == "than" and not _OPEN_PERSON.search(clause):
-        aside = None
-    return [
-        name
-        for name in find_names(clause)
-        if start <= name.start and not (aside and aside.end() <= name.start <= aside.end() + 12)
-    ]
+    if aside and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause)):
+        after = [name for name in names if name.start > aside.end()]
+        run = list(takewhile(lambda name: name.kind == after[0].kind, after))
+        names = [name for name in names if name not in run]
+    return names
 
 
 # What they were good for. ------------------------------------------------------------------------------

@@ -164,17 +164,23 @@ class Trend(NamedTuple):
 def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) -> pd.DataFrame:
     """The mean of each column with its interval, a row a training step; each pools `window` steps around it.
 
-    Columns: `step`, `episodes`, and of each column `NAME`, `NAME_low` and `NAME_high`.
+    Columns: `step`, and of each column `NAME`, `NAME_low` and `NAME_high`.
     """
-    sums = episodes.groupby(["step", "game_id"], observed=True)[list(columns)].agg(["sum", "count"])
-    by_step = {step: rows for step, rows in sums.groupby(level="step")}
-    steps, rows = np.array(list(by_step)), []
-    for step in by_step:
-        near = steps[slice(*np.searchsorted(steps, [step - window // 2, step + window // 2 + 1]))]
-        pooled = pd.concat([by_step[n] for n in near]).groupby(level="game_id", observed=True).sum()
-        row = {"step": step, "episodes": int(by_step[step][columns[0]]["count"].sum())}
-        for name in columns:
-            mean, low, high, _, _ = _ratio(*pooled[name].to_numpy(float).T)
+    grouped = episodes.groupby(["step", "game_id"], observed=True)[list(columns)]
+    sums, counts = grouped.sum(), grouped.count()
+    step_of = sums.index.get_level_values("step").to_numpy()
+    game_of = pd.factorize(sums.index.get_level_values("game_id"))[0]
+    both = np.concatenate([sums.to_numpy(float), counts.to_numpy(float)], axis=1)
+    rows = []
+    for step in np.unique(step_of):
+        near = slice(*np.searchsorted(step_of, [step - window // 2, step + window // 2 + 1]))
+        order = np.argsort(game_of[near], kind="stable")
+        first = np.flatnonzero(np.diff(game_of[near][order], prepend=-1))
+        of, per = np.split(np.add.reduceat(both[near][order], first), 2, axis=1)
+        row = {"step": step}
+        for i, name in enumerate(columns):
+            known = per[:, i] > 0
+            mean, low, high, _, _ = _ratio(of[known, i], per[known, i])
             row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
