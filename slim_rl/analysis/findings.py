@@ -207,7 +207,8 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         ),
     }
     if findings.intervention:
-        found["intervention"] = findings.intervention.table()
+        found["intervention"] = arms = findings.intervention.table()
+        found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()
     return {name: table.round(6) for name, table in found.items()}
 
 
