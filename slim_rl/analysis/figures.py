@@ -3,7 +3,7 @@
 import html
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -203,6 +203,23 @@ def players_figure(players: Mapping[str, Sample]) -> Figure:
         )
     axes.set_yticks(range(len(ranked)), [title(player) for player in ranked])
     axes.set(xlabel="reward", ylim=(-0.6, len(ranked) - 0.4))
+    axes.grid(axis="y", linewidth=0.4, color=LINE)
+    axes.set_axisbelow(True)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) -> Figure:
+    """Of every run its name, reward of base and trained model, and that of the no-question player."""
+    figure = Figure((_WIDTH, 0.9 + 0.27 * len(runs)), layout="constrained")
+    axes = figure.subplots()
+    for y, (_, base, trained, unasked) in enumerate(reversed(runs)):
+        if unasked is not None:
+            axes.plot([unasked], [y], "D", color=GREEN)
+        _intervals(axes.errorbar, [y], [base], True, fmt="o", color=VERMILLION, markerfacecolor=PAPER)
+        _intervals(axes.errorbar, [y], [trained], True, fmt="s", color=BLUE)
+    axes.set_yticks(range(len(runs)), [name for name, *_ in reversed(runs)])
+    axes.set(xlabel="reward", ylim=(-0.6, len(runs) - 0.4))
     axes.grid(axis="y", linewidth=0.4, color=LINE)
     axes.set_axisbelow(True)
     return figure
