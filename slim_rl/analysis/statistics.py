@@ -65,30 +65,32 @@ def estimate(episodes: pd.DataFrame, of: str, per: str | None = None) -> Estimat
         return estimates(episodes, [of])[of]
     rows = episodes[["game_id", of, per]].dropna()
     sums = rows.groupby("game_id", observed=True)[[of, per]].sum()
-    return _ratio(sums[of].to_numpy(float), sums[per].to_numpy(float))
+    return _ratios(*(sums[[column]].to_numpy(float) for column in (of, per)))[0]
 
 
 def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estimate]:
     """The mean of each column; see `estimate`."""
     games = episodes.groupby("game_id", observed=True)[list(columns)]
-    sums, counts = games.sum(), games.count()
-    return {
-        column: _ratio(sums[column].to_numpy(float)[known], counts[column].to_numpy(float)[known])
-        for column in columns
-        for known in [counts[column].to_numpy() > 0]
-    }
+    found = _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))
+    return dict(zip(columns, found, strict=True))
 
 
-def _ratio(of: np.ndarray, per: np.ndarray) -> Estimate:
-    """The sum of `of` (games,) divided by that of `per`."""
-    games = len(of)
-    of, per = _in_units(np.stack([of, per], axis=1)).T
+def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:
+    """For each column the sum of `of` (games, columns) divided by that of `per`; games may lack some columns."""
+    games, columns = (per != 0).sum(axis=0), of.shape[1]
+    if not len(of):
+        return [unknown()] * columns
+    of, per = np.split(_in_units(np.concatenate([of, per], axis=1)), 2, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = float(np.float64(of.sum()) / per.sum())
-        if games < 2:
-            return unknown(games)._replace(mean=mean)
+        means = of.sum(axis=0) / per.sum(axis=0)
         times = _times_drawn(len(of))
-        return _interval(mean, (times @ of) / (times @ per), games)
+        drawn = (times @ of) / (times @ per)
+    return [
+        _interval(float(means[i]), drawn[:, i], int(games[i]))
+        if games[i] > 1
+        else unknown(int(games[i]))._replace(mean=float(means[i]))
+        for i in range(columns)
+    ]
 
 
 def _interval(mean: float, drawn: np.ndarray, games: int) -> Estimate:
@@ -178,9 +180,7 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
         first = np.flatnonzero(np.diff(game_of[near][order], prepend=-1))
         of, per = np.split(np.add.reduceat(both[near][order], first), 2, axis=1)
         row = {"step": step}
-        for i, name in enumerate(columns):
-            known = per[:, i] > 0
-            mean, low, high, _, _ = _ratio(of[known, i], per[known, i])
+        for name, (mean, low, high, _, _) in zip(columns, _ratios(of, per), strict=True):
             row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

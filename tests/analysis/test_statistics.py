@@ -61,6 +61,7 @@ def test_what_cannot_be_known_is_not_a_number():
     assert np.isnan(correlation(constant, "x", "y", within=["game_id"]).mean)
     assert regression(constant, "y", ["x"]).left_out == ("x",)
     assert np.isnan(paired_test(constant, constant, "x").t_p)
+    assert np.isnan(paired_difference(table([1.0, 2], ["a", "b"]), table([1.0, 2], ["c", "d"]), "x").mean)
     alone = trend(table([0.5], step=[0]), "x")
     assert np.isnan(alone.slope.mean) and np.isnan(alone.rank.mean)
     assert "too little" in estimate(table([0.5]), "x").text()
