@@ -206,6 +206,10 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
             ignore_index=True,
         ),
     }
+    rewards = found["dose-response"].query("of == 'reward'")
+    found["reward-by-useful"] = rewards.pivot(
+        index="useful_questions", columns="model", values="mean"
+    ).reset_index()
     if findings.intervention:
         found["intervention"] = arms = findings.intervention.table()
         found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()

@@ -47,7 +47,7 @@ def _words(pattern: str, whole: bool = True) -> re.Pattern[str]:
 
 # Finding them. -----------------------------------------------------------------------------------------
 
-# Without any of these words and without a mark a message asks nothing: most messages end here.
+# Without any of these words and without a mark a sentence asks nothing: most sentences end here.
 _TELLTALE = frozenset(
     re.findall(
         r"\w+",
@@ -97,11 +97,25 @@ _BEGINNING = rf"""(?:
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
     |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
+_FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
+    "hmm",
+    "hm",
+    "um",
+    "umm",
+    "thank",
+    "by",
+    "the",
+    "way",
+    "real",
+    "quick",
+}
+_SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = _words(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = _words(
     rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = _words(_OPENING)
+_JOINTS = ("-", ",", ":", "(", "\u2013", "\u2014", "and ", "but ", "so ", "or ", "because ", "since ")
 _JOINT = re.compile(
     r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|\b(?:and|but|so|or|because|since) ",
     re.IGNORECASE,
@@ -155,10 +169,7 @@ def _asking(text: str) -> Iterator[tuple[int, int]]:
         if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
             held = (held[0], end)
             continue
-        if not mark and _TELLTALE.isdisjoint(_LETTERS.findall(sentence.lower())):
-            clauses = []
-        else:
-            clauses = list(_clauses(sentence, mark))
+        clauses = list(_clauses(sentence, mark))
         if held and (clauses or not mark):
             yield held
             held = None
@@ -208,9 +219,12 @@ def _clauses(sentence: str, mark: bool) -> Iterator[tuple[int, int]]:
 
 def _start(sentence: str, mark: bool) -> int | None:
     """Where the clause that asks begins; None if none does."""
-    if begins := _BEGINS.match(sentence):
+    words = [] if mark else _LETTERS.findall(sentence.lower())
+    if (mark or _may_begin(words)) and (begins := _BEGINS.match(sentence)):
         return begins.start("clause")
     if not mark:
+        if _TELLTALE.isdisjoint(words) or not any(sign in sentence for sign in _JOINTS):
+            return None
         for joint in _JOINT.finditer(sentence):
             if _OPENING_HERE.match(sentence, joint.end()):
                 return 0 if _SUPPOSED.match(sentence) else joint.end()
@@ -224,6 +238,18 @@ def _start(sentence: str, mark: bool) -> int | None:
         if joined:
             break
     return first or 0
+
+
+def _may_begin(words: list[str]) -> bool:
+    """A quick look, before `_BEGINS` takes a close one."""
+    for word in words:
+        if word in _TELLTALE:
+            return True
+        if word in ("i", "we"):
+            return not _SEEKING.isdisjoint(words)
+        if word not in _FILLERS:
+            return False
+    return False
 
 
 def _is_no_question(sentence: str) -> bool:
