@@ -87,7 +87,8 @@
       element("div", {class: agent ? "turn agent" : "turn"},
         element("b", {}, episode.player === "humans" ? (agent ? "First player" : "Second player") : (agent ? "Model" : "Partner")), text)]);
     const facts = episode.status + ": reward " + number(episode.reward) + ", " + episode.questions + " questions, " + episode.useful +
-      " of them useful; own view " + number(episode.own_view) + ", oracle given information " + number(episode.oracle_given_information);
+      " of them useful; own view " + number(episode.own_view) +
+      (episode.player === "humans" ? "" : ", oracle given information " + number(episode.oracle_given_information));
     return element("section", {class: "chat", "aria-label": WHO[episode.player]},
       element("h4", {}, WHO[episode.player] + (episode.player === "training" ? ", step " + episode.step : "")),
       element("p", {class: "caption"}, facts + "."),
