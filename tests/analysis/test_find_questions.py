@@ -49,6 +49,7 @@ def test_people_are_read_as_labelled():
         ("Joseph for RoBERTa?", "proposal"),
         ("I think Ava on BLEU and Daniel on GloVe. What do you think?", "proposal"),
         ("Does that work for you?", "proposal"),
+        ("Good?", "proposal"),
         ("Hi, how are you doing?", "social"),
         ("first game?", "social"),
     ],
