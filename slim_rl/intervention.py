@@ -10,7 +10,8 @@ do not tell what a question is worth. Here somebody else decides, on the same bo
 
 A proposal is brought about by its first tokens: those that the proposals of all assignments share are
 given, and the rest is sampled. They come from the encoding of whole turns, so a model reads them cut as it
-read them in training, whatever its tokenizer. Nothing given is ever trained on: its loss mask is 0.
+read them in training, whatever its tokenizer; a model that thinks before it speaks does not think before a
+proposal that is begun for it. Nothing given is ever trained on: its loss mask is 0.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Several runs on one page."""
+"""Several runs on one page: apart, and pooled over seeds."""
 
 import re
 
