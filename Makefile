@@ -6,13 +6,17 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test test-slime slime-dir seeds trap lint
+.PHONY: repro test test-slime slime-dir seeds trap compare lint
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
 	dvc repro $(DVC_ARGS)
 
+# The report is tested in Debian's Chromium; where it cannot be installed, those tests are skipped and say why.
 test: .venv/installed
+	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
+		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
+		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
 	pytest
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
@@ -40,9 +44,13 @@ lint: .venv/installed
 	@touch $@
 
 # The evidence beyond one run: two more seeds, and the boards that leak. Each takes as long as `make repro`;
-# `dvc exp show` compares them.
+# `make compare` puts them on one page.
 seeds: .venv/installed
 	for seed in 0 1 2; do dvc exp run --temp --name seed-$$seed --set-param seed=$$seed || exit 1; done
 
 trap: .venv/installed
 	dvc exp run --temp --name trap --set-param board.selection=dialop --set-param '+board.scale_range=[1.0,1.0]'
+
+# All experiments on one page, those that differ in nothing but their seed pooled: reports/comparison.html.
+compare: .venv/installed
+	python -m stages.compare

@@ -205,6 +205,9 @@ class EvaluateConfig(Section):
     """Scripted players on the same boards."""
     human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
     """Scripted players on the boards that people played."""
+    intervention_games: int = Field(512, ge=0)
+    """Held-out boards, from the first on, that base and trained model also play with questions forbidden and
+    with 0 to 6 questions forced; see `slim_rl.intervention`."""
 
 
 class Config(Section):

@@ -1,39 +1,81 @@
 """Stage `analyze`: metrics, figures and the report."""
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from slim_rl.analysis.dialogues import choose, to_json
 from slim_rl.analysis.figures import save
+from slim_rl.analysis.findings import Findings, metrics, tables
+from slim_rl.analysis.intervention import read_intervention
 from slim_rl.analysis.measures import read_players, read_sample
-from slim_rl.analysis.report import Findings, choose_dialogues, draw, metrics, render, training_table
-from slim_rl.config import load_config
+from slim_rl.analysis.report import Provenance, draw, render
+from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
-from slim_rl.rollout.store import read_episodes, write_whole
+from slim_rl.rollout.store import write_whole
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 
 
 def main() -> None:
     config = load_config()
+    held_out = read_players(EPISODES / "held-out", ("base", "trained", "bayes"), config.threads)
+    arms = EPISODES / "intervention"
     findings = Findings(
-        training=read_sample(ROLLOUTS),
-        held_out=read_players(EPISODES / "held-out", required=("base", "trained", "bayes")),
-        human_boards=read_players(EPISODES / "human-boards"),
+        training=read_sample(ROLLOUTS, config.threads),
+        held_out=held_out,
+        human_boards=read_players(EPISODES / "human-boards", processes=config.threads),
+        intervention=read_intervention(read_players(arms, (), config.threads), held_out)
+        if arms.exists()
+        else None,
+        like_people=config.board.selection == "dialop" and config.board.size == 8,
     )
     for name, figure in draw(findings).items():
         save(figure, REPORTS / "figures", name)
-    dialogues = choose_dialogues(
-        findings.held_out["trained"], read_episodes(EPISODES / "held-out" / "trained")
-    )
-    parameters = {
-        "seed": config.seed,
-        **{f"board.{name}": value for name, value in config.board.model_dump().items()},
-    }
-    page = render(findings, dialogues, REPORTS / "figures", config.board, parameters)
-    table = training_table(findings).to_csv(index=False)
+    for name, table in tables(findings).items():
+        _write(f"data/{name}.csv", table.to_csv(index=False))
     _write("metrics.json", json.dumps(metrics(findings), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    _write("plots/training.csv", table)
-    _write("report.html", page)
+    dialogues = to_json(choose(held_out, findings.human_boards.get("humans"), findings.training))
+    where = findings, REPORTS / "figures", config.board, provenance(config)
+    _write("report.md", render("report.md.j2", *where))
+    _write("report.html", render("report.html.j2", *where, dialogues))
+
+
+def provenance(config: Config) -> Provenance:
+    """Every parameter, the commit of the code, and DVC's hashes of what the report rests on."""
+    return Provenance(dict(_flat(config.model_dump(mode="json"))), _commit(), _hashes(Path("dvc.lock")))
+
+
+def _flat(values: dict[str, Any], prefix: str = ""):
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _commit() -> str:
+    """The commit of the code, and whether code or parameters differ from it; "unknown" outside of git."""
+    commands = ["git rev-parse HEAD", "git status --porcelain -- slim_rl stages params.yaml dvc.yaml"]
+    try:
+        done = [
+            subprocess.run(c.split(), capture_output=True, text=True, check=True).stdout for c in commands
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done[0].strip() + (" with changes" if done[1].strip() else "")
+
+
+def _hashes(lock: Path) -> dict[str, str]:
+    if not lock.exists():
+        return {}
+    stages = yaml.safe_load(lock.read_text(encoding="utf-8")).get("stages", {})
+    names = ("games", "base_model", "train", "evaluate")
+    outs = [out for name in names for out in stages.get(name, {}).get("outs", [])]
+    return {out["path"]: out["md5"] for out in outs if "md5" in out}
 
 
 def _write(name: str, text: str) -> None:

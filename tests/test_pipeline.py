@@ -17,7 +17,11 @@ MINIATURE = {
     "games": {"train_count": 16, "eval_count": 120},
     "warmstart": {"demonstrations": 160, "batch": 8},
     "train": {"steps": 4, "games_per_step": 2, "samples_per_game": 2, "filters": []},
-    "evaluate": {"references": ["own-view", "bayes"], "human_references": ["own-view"]},
+    "evaluate": {
+        "references": ["own-view", "bayes"],
+        "human_references": ["own-view"],
+        "intervention_games": 8,
+    },
 }
 
 

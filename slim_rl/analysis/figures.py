@@ -1,18 +1,30 @@
 """The report's figures, at the size they have in print; colours after Okabe and Ito, never colour alone."""
 
-from collections.abc import Mapping
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from slim_rl.analysis.measures import Sample, title
-from slim_rl.analysis.statistics import Estimate, estimate
+from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
+from slim_rl.analysis.measures import KIND_COLUMNS, Sample, title
+from slim_rl.analysis.statistics import Estimate
 from slim_rl.rollout.store import write_whole
 
-BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
+BLUE, VERMILLION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#595959"
+PURPLE, YELLOW, SKY = "#cc79a7", "#e69f00", "#56b4e9"
+INK, PAPER, LINE = "#1a1a1a", "#ffffff", "#d0d0d0"
+THEME = {
+    INK: "ink", PAPER: "paper", GREY: "soft", LINE: "line", BLUE: "blue", VERMILLION: "vermillion", GREEN: "green",
+    PURPLE: "purple", YELLOW: "yellow", SKY: "sky",
+}  # fmt: skip
+"""Colours of a figure by the names that a page gives them, so that it can choose lighter ones in the dark."""
 WINDOW = 5
 """Training steps pooled for one point of a curve, itself in the middle."""
 MIN_EPISODES = 10
@@ -28,68 +40,144 @@ _STYLE = {
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
     "lines.markersize": 4.5,
+    "figure.facecolor": PAPER,
+    "hatch.linewidth": 0.5,
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"),
+        INK,
+    ),
     "svg.hashsalt": "slim_rl",  # the same figure is the same file
 }
 
 
 @matplotlib.rc_context(_STYLE)
-def training_figure(training: pd.DataFrame, unasked: Estimate) -> Figure:
-    """Reward and questions over training, with 95% bands; `unasked` is the no-question player's reward."""
-    figure = Figure((_WIDTH, 4.6), layout="constrained")
+def training_figure(curves: pd.DataFrame, lines: Mapping[str, Estimate]) -> Figure:
+    """Reward and questions over training, with 95% bands.
+
+    Args:
+        curves: of `step_estimates`.
+        lines: rewards that do not change with training, by name.
+    """
+    figure = Figure((_WIDTH, 4.8), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    _curve(above, training, "oracle_given_information", "oracle given information", GREEN, "--")
-    _curve(above, training, "reward", "reward", BLUE, "-")
-    above.axhline(unasked.mean, color=GREY, linestyle=":", label="no-question Bayes")
+    _curve(above, curves, "oracle_given_information", "oracle given information", GREEN, "--")
+    _curve(above, curves, "reward", "reward", BLUE, "-")
+    for (name, reward), style in zip(lines.items(), (":", "-.", (0, (1, 3))), strict=False):
+        above.axhline(reward.mean, color=GREY, linestyle=style, linewidth=1, label=name)
     above.set(ylabel="reward")
-    _curve(below, training, "questions", "all questions", VERMILLION, "--")
-    _curve(below, training, "useful_questions", "useful questions", BLUE, "-")
+    _curve(below, curves, "questions", "all questions", VERMILLION, "--")
+    _curve(below, curves, "useful_questions", "useful questions", BLUE, "-")
     below.set(xlabel="training step", ylabel="questions a game", ylim=(0, None))
-    below.xaxis.get_major_locator().set_params(integer=True)
+    _whole_numbers(below)
     for axes in (above, below):
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+        _legend(axes, 2)
     return figure
 
 
-def _curve(axes, episodes: pd.DataFrame, column: str, label: str, colour: str, line: str) -> None:
-    steps = np.sort(episodes["step"].unique())
-    pooled = [episodes[(episodes["step"] - step).abs() <= WINDOW // 2] for step in steps]
-    points = [estimate(rows, column) for rows in pooled]
-    axes.plot(steps, [p.mean for p in points], color=colour, linestyle=line, label=label)
-    axes.fill_between(
-        steps, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.2, linewidth=0
-    )
+def _curve(axes, curves: pd.DataFrame, column: str, label: str, colour: str, line: str) -> None:
+    axes.plot(curves["step"], curves[column], color=colour, linestyle=line, label=label)
+    low, high = curves[f"{column}_low"], curves[f"{column}_high"]
+    axes.fill_between(curves["step"], low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 @matplotlib.rc_context(_STYLE)
-def questions_figure(base: pd.DataFrame, trained: pd.DataFrame) -> Figure:
-    """Reward by the number of useful questions, and how many episodes there are of each."""
+def intervention_figure(found: Intervention) -> Figure:
+    """Reward after k forced questions, and of free play at the number of questions that it asks."""
+    figure = Figure((_WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for offset, model in zip((-0.06, 0.06), MODELS, strict=True):
+        colour, marker = _PLAYERS[model]
+        forced = [found.reward(model, f"forced-{k}") for k in found.forced]
+        style = dict(color=colour, linewidth=1)
+        places = [k + offset for k in found.forced]
+        _intervals(
+            axes.errorbar, places, forced, fmt=f"{marker}-", label=f"{title(model)}: k forced", **style
+        )
+        free = found.asked(model, FREE).mean
+        _intervals(
+            axes.errorbar, [free], [found.reward(model, FREE)],
+            fmt="*", markersize=9, label=f"{title(model)}: free", **style,
+        )  # fmt: skip
+        _intervals(
+            axes.errorbar, [-1.2 + 2 * offset], [found.reward(model, FORBIDDEN)],
+            fmt=marker, markerfacecolor=PAPER, label=f"{title(model)}: forbidden", **style,
+        )  # fmt: skip
+    most = max([*found.forced, *(math.ceil(found.asked(model, FREE).mean) for model in MODELS)])
+    axes.set_xticks([-1.2, *range(most + 1)], ["forbidden", *map(str, range(most + 1))])
+    axes.set(xlabel="questions in the game", ylabel="reward")
+    _legend(axes, 2)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def kinds_figure(curves: pd.DataFrame) -> Figure:
+    """Questions a game by kind, and what became of them, over training."""
+    figure = Figure((_WIDTH, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    layers = above.stackplot(
+        curves["step"], *(curves[name] for name in KIND_COLUMNS),
+        labels=[name.removeprefix("kind_") for name in KIND_COLUMNS],
+        colors=(BLUE, SKY, GREEN, YELLOW, VERMILLION, PURPLE), edgecolor=INK, linewidth=0.3,
+    )  # fmt: skip
+    for layer, hatch in zip(layers, ("", "//", "..", "\\\\", "xx", "--"), strict=True):
+        layer.set_hatch(hatch)
+    above.set(ylabel="questions a game", ylim=(0, None))
+    for name, label, colour, line in (
+        ("useful_questions", "useful", BLUE, "-"),
+        ("answered_with_number", "answered with a number", GREEN, "--"),
+        ("unanswerable", "unanswerable", VERMILLION, "-."),
+        ("repeated", "repeated", PURPLE, ":"),
+        ("known", "about something known", GREY, (0, (1, 3))),
+    ):
+        _curve(below, curves, name, label, colour, line)
+    below.set(xlabel="training step", ylabel="questions a game", ylim=(0, None))
+    _whole_numbers(below)
+    _legend(above, 3)
+    _legend(below, 2)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def dose_figure(doses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
+    """Reward by the number of useful questions, and how many episodes there are of each.
+
+    Args:
+        doses: by model and column, of `dose_response`.
+    """
     figure = Figure((_WIDTH, 4.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for offset, player, episodes in ((-0.12, "base", base), (0.12, "trained", trained)):
-        colour, marker = _PLAYERS[player]
-        groups = dict(iter(episodes.groupby("useful_questions")))
-        shown = {asked: rows for asked, rows in groups.items() if len(rows) >= MIN_EPISODES}
-        for column, name, filled in (
-            ("oracle_given_information", "oracle given information", "none"),
-            ("reward", "reward", colour),
-        ):
+    for offset, (model, by_column) in zip((-0.12, 0.12), doses.items(), strict=True):
+        colour, marker = _PLAYERS[model]
+        for column, name in (("oracle_given_information", "oracle given information"), ("reward", "reward")):
+            curve = by_column[column]
+            points = [
+                Estimate(row.mean, row.low, row.high, 0, 0)
+                for row in curve.itertuples(index=False, name="Dose")
+            ]
             _intervals(
                 above.errorbar,
-                [asked + offset for asked in shown],
-                [estimate(rows, column) for rows in shown.values()],
+                [dose + offset for dose in curve["useful_questions"]],
+                points,
                 fmt=marker + ("-" if column == "reward" else ":"),
                 color=colour,
-                markerfacecolor=filled,
+                markerfacecolor=colour if column == "reward" else PAPER,
                 linewidth=1,
-                label=f"{title(player)}: {name}",
+                label=f"{title(model)}: {name}",
             )
-        counts = [len(rows) for rows in groups.values()]
-        below.bar([asked + 1.6 * offset for asked in groups], counts, 0.36, color=colour)
+        below.bar(curve["useful_questions"] + 1.6 * offset, curve["episodes"], 0.36, color=colour)
     above.set(ylabel="reward")
-    above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1, borderaxespad=0.2)
+    _legend(above, 1)
     below.set(xlabel="useful questions in the game", ylabel="episodes")
-    below.xaxis.get_major_locator().set_params(integer=True)
+    _whole_numbers(below)
     return figure
+
+
+def _whole_numbers(axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend(axes, columns: int) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
 
 
 @matplotlib.rc_context(_STYLE)
@@ -104,7 +192,7 @@ def players_figure(players: Mapping[str, Sample]) -> Figure:
         if player in ("base", "trained"):
             oracle = players[player].estimates["oracle_given_information"]
             axes.plot([reward.mean, oracle.mean], [y, y], color=colour, linewidth=0.8, linestyle=":")
-            _intervals(axes.errorbar, [y], [oracle], True, fmt=marker, color=colour, markerfacecolor="white")
+            _intervals(axes.errorbar, [y], [oracle], True, fmt=marker, color=colour, markerfacecolor=PAPER)
         _intervals(axes.errorbar, [y], [reward], True, fmt=marker, color=colour)
         axes.annotate(
             f"{reward.mean:.3f}",
@@ -115,7 +203,24 @@ def players_figure(players: Mapping[str, Sample]) -> Figure:
         )
     axes.set_yticks(range(len(ranked)), [title(player) for player in ranked])
     axes.set(xlabel="reward", ylim=(-0.6, len(ranked) - 0.4))
-    axes.grid(axis="y", linewidth=0.4, color="#D0D0D0")
+    axes.grid(axis="y", linewidth=0.4, color=LINE)
+    axes.set_axisbelow(True)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) -> Figure:
+    """Of every run its name, reward of base and trained model, and that of the no-question player."""
+    figure = Figure((_WIDTH, 0.9 + 0.27 * len(runs)), layout="constrained")
+    axes = figure.subplots()
+    for y, (_, base, trained, unasked) in enumerate(reversed(runs)):
+        if unasked is not None:
+            axes.plot([unasked], [y], "D", color=GREEN)
+        _intervals(axes.errorbar, [y], [base], True, fmt="o", color=VERMILLION, markerfacecolor=PAPER)
+        _intervals(axes.errorbar, [y], [trained], True, fmt="s", color=BLUE)
+    axes.set_yticks(range(len(runs)), [name for name, *_ in reversed(runs)])
+    axes.set(xlabel="reward", ylim=(-0.6, len(runs) - 0.4))
+    axes.grid(axis="y", linewidth=0.4, color=LINE)
     axes.set_axisbelow(True)
     return figure
 
@@ -137,5 +242,18 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     )
     write_whole(
         folder / f"{name}.png",
-        lambda part: figure.savefig(part, format="png", dpi=200, metadata={"Software": None}),
+        lambda part: figure.savefig(part, format="png", dpi=300, metadata={"Software": None}),
     )
+
+
+def inline(svg: str, name: str, description: str) -> str:
+    """A saved figure as part of a page: in the page's colours, read out as `description`."""
+    body = svg[svg.index("<svg") :]
+    for colour, variable in THEME.items():
+        body = body.replace(colour, f"var(--{variable})")
+    # Several figures on one page must not share names.
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    return body.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)

@@ -1,194 +1,124 @@
-"""What was found, for people as one HTML page and for machines as metrics and a table of the training."""
+"""The findings for people: figures, one HTML page that needs no other file, and a short version in Markdown."""
 
-import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures, statistics, verdict
-from slim_rl.analysis.measures import AGENT, MEASURES, TALK_MEASURES, Measure, Sample, title
-from slim_rl.analysis.statistics import Estimate, paired_difference, trend
+from slim_rl.analysis.findings import CURVES, NAMES, Findings, kind_rows, tables
+from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS
+from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, title
 from slim_rl.config import MatchingConfig
-from slim_rl.rollout.episode import Episode
 
 QUESTION = "Does a language model learn to ask questions when only asking pays?"
-CURVES = ("reward", "questions", "useful_questions", "oracle_given_information")
-"""What is followed over training."""
+_NONE = "\u2013"
+MAX_ROWS = 40
+"""Of a table beside a figure; the CSV has them all."""
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """All that a report is made of."""
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers come from."""
 
-    training: Sample
-    held_out: Mapping[str, Sample]
-    """By player; `base`, `trained` and `bayes` are among them."""
-    human_boards: Mapping[str, Sample]
-
-    @cached_property
-    def verdict(self) -> verdict.Verdict:
-        return verdict.judge(*(self.held_out[player].episodes for player in ("base", "trained", "bayes")))
-
-    @cached_property
-    def trends(self) -> dict[str, Estimate]:
-        return {name: trend(self.training.episodes, name) for name in CURVES}
-
-
-def training_table(findings: Findings) -> pd.DataFrame:
-    """A row a training step: `step` and the mean of each of CURVES over all episodes that were played."""
-    return findings.training.episodes.groupby("step")[list(CURVES)].mean().round(6).reset_index()
-
-
-def metrics(findings: Findings) -> dict[str, Any]:
-    """Numbers by player and what follows from them, rounded to 6 digits; None where there is none."""
-    base, trained = (findings.held_out[player] for player in ("base", "trained"))
-    found = findings.verdict
-
-    def ratio(name: str) -> float:
-        before, after = base.estimates[name].mean, trained.estimates[name].mean
-        return after / before if before else math.nan
-
-    comparison = {
-        "games": found.gain.games,
-        "questions_ratio": ratio("questions"),
-        "useful_questions_ratio": ratio("useful_questions"),
-        **_spread("questions_difference", paired_difference(trained.episodes, base.episodes, "questions")),
-        **_spread("useful_questions_difference", found.asks),
-        **_spread("reward_difference", found.gain),
-        "reward_difference_in_standard_errors": found.gain.mean / found.gain.se
-        if found.gain.se
-        else math.nan,
-        **_spread("reward_over_no_question_player", found.pays),
-        **_spread("leak", found.leak),
-    }
-    training = training_table(findings).iloc[-1].to_dict()
-    for name, change in findings.trends.items():
-        training |= _spread(f"{name}_trend", change)
-    return _plain(
-        {
-            **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
-            "human_boards": {
-                player: _numbers(sample, TALK_MEASURES) for player, sample in findings.human_boards.items()
-            },
-            "comparison": comparison,
-            "training": {**training, "failed": findings.training.failed},
-            "verdict": found.text,
-        }
-    )
-
-
-def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
-    numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
-    reward = _spread("reward", sample.estimates["reward"])
-    return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
-
-
-def _spread(name: str, value: Estimate) -> dict[str, float]:
-    return {name: value.mean, f"{name}_se": value.se, f"{name}_low": value.low, f"{name}_high": value.high}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in sorted(value.items())}
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    return value
+    parameters: Mapping[str, Any]
+    """By dotted name."""
+    commit: str
+    hashes: Mapping[str, str]
+    """DVC's, of the data and models behind the report, by path."""
 
 
 def draw(findings: Findings) -> dict[str, Figure]:
     """The figures by file name."""
-    held_out = findings.held_out
-    return {
-        "training": figures.training_figure(
-            findings.training.episodes, held_out["bayes"].estimates["reward"]
-        ),
-        "questions": figures.questions_figure(held_out["base"].episodes, held_out["trained"].episodes),
-        "held-out": figures.players_figure(held_out),
+    drawn = {
+        "training": figures.training_figure(findings.curves, findings.lines),
+        "held-out": figures.players_figure(findings.held_out),
         "human-boards": figures.players_figure(findings.human_boards),
+        "kinds": figures.kinds_figure(findings.curves),
+        "questions": figures.dose_figure(findings.doses),
     }
-
-
-class Dialogue(NamedTuple):
-    """An episode to show, and why it is the one shown."""
-
-    rule: str
-    episode: Episode
-
-
-def choose_dialogues(sample: Sample, episodes: Iterable[Episode]) -> list[Dialogue]:
-    """A typical, the best and a bad episode of `sample`, found among `episodes`, by fixed rules."""
-    frame = sample.episodes.assign(
-        off_reward=(sample.episodes["reward"] - sample.episodes["reward"].median()).abs(),
-        off_questions=(sample.episodes["questions"] - sample.episodes["questions"].median()).abs(),
-    )
-    rules = {
-        "Typical: the reward nearest to the median, then the number of questions nearest to its": (
-            ["off_reward", "off_questions", "episode_id"],
-            [True, True, True],
-        ),
-        "Best: the highest reward, then the most useful questions": (
-            ["reward", "useful_questions", "episode_id"],
-            [False, False, True],
-        ),
-        "Bad: the lowest reward, then the fewest useful questions": (
-            ["reward", "useful_questions", "episode_id"],
-            [True, True, True],
-        ),
-    }
-    chosen: dict[str, str] = {}
-    for rule, (columns, ascending) in rules.items():
-        ranked = frame[~frame["episode_id"].isin(chosen)].sort_values(columns, ascending=ascending)
-        chosen |= dict.fromkeys(ranked["episode_id"].head(1), rule)
-    shown = {e.episode_id: e for e in episodes if e.episode_id in chosen and e.status != "failed"}
-    return [Dialogue(rule, shown[episode_id]) for episode_id, rule in chosen.items()]
+    if findings.intervention:
+        drawn["intervention"] = figures.intervention_figure(findings.intervention)
+    return drawn
 
 
 def render(
+    template: str,
     findings: Findings,
-    dialogues: Iterable[Dialogue],
     figure_folder: Path,
     board: MatchingConfig,
-    parameters: Mapping[str, Any],
+    provenance: Provenance,
+    dialogues: str = "",
 ) -> str:
-    """The report: one HTML page that needs no other file and no network.
+    """`report.html.j2` or `report.md.j2`, filled in.
 
     Args:
         figure_folder: holds the figures of `draw` as SVG.
-        parameters: of the run, by dotted name.
+        dialogues: of `slim_rl.analysis.dialogues.to_json`.
     """
 
-    def picture(name: str) -> str:
-        return base64.b64encode((figure_folder / f"{name}.svg").read_bytes()).decode()
+    def picture(name: str, description: str) -> Markup:
+        svg = (figure_folder / f"{name}.svg").read_text(encoding="utf-8")
+        return Markup(figures.inline(svg, name, description))
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
+        autoescape=template.endswith(".html.j2"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(
+    environment.filters |= {"number": _number, "p": _p}
+    return environment.get_template(template).render(
         question=QUESTION,
         findings=findings,
         verdict=findings.verdict,
+        tables={name: _thinned(table) for name, table in tables(findings).items()},
         measures=MEASURES,
         talk_measures=TALK_MEASURES,
+        kinds=KIND_COLUMNS,
+        kind_rows=kind_rows(findings),
+        curves=CURVES,
+        models=MODELS,
+        free=FREE,
+        forbidden=FORBIDDEN,
+        names=NAMES,
         title=title,
-        agent=AGENT,
-        dialogues=list(dialogues),
+        dialogues=Markup(dialogues),
         picture=picture,
         board=board,
-        parameters=parameters,
+        provenance=provenance,
         steps=findings.training.episodes["step"].nunique(),
         window=figures.WINDOW,
         min_episodes=figures.MIN_EPISODES,
         min_games=verdict.MIN_GAMES,
         resamples=statistics.RESAMPLES,
     )
+
+
+def _thinned(table: pd.DataFrame) -> pd.DataFrame:
+    every = math.ceil(len(table) / MAX_ROWS)
+    return table.iloc[::every] if table.columns[0] == "step" else table
+
+
+def _number(value: Any, spec: str = ".3f") -> str:
+    """A number as text, a dash for none."""
+    if isinstance(value, str):
+        return value
+    if value is None or math.isnan(value):
+        return _NONE
+    if isinstance(value, int) or (spec == ".3f" and float(value).is_integer() and abs(value) >= 2):
+        return f"{int(value):,}"
+    return f"{value:{spec}}"
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return _NONE
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"

@@ -1,15 +1,16 @@
 """Did the model learn to ask? One sentence, by criteria fixed before the numbers are seen.
 
-A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So three
-things must hold together on the held-out games: it asks clearly more, it earns clearly more, and most of
-what it gained is out of reach of anyone who asks nothing.
+A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So four
+things must hold together on the held-out games: it asks clearly more, it earns clearly more, most of what it
+gained is out of reach of anyone who asks nothing, and forbidden to ask it loses most of that again.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
+from slim_rl.analysis.intervention import Intervention
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
 
 MIN_GAMES = 100
@@ -23,6 +24,11 @@ MIN_SHARE = 0.5
 asks may earn a little more than that, and yet owe its gain to what needs no asking."""
 
 
+Outcome = Literal[
+    "supported", "asks more without gain", "gains without asking", "not supported", "too little data"
+]
+
+
 class Criterion(NamedTuple):
     met: bool
     text: str
@@ -30,7 +36,7 @@ class Criterion(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    supported: bool
+    outcome: Outcome
     text: str
     """Begins with "Supported" or "Not supported"."""
     criteria: tuple[Criterion, ...]
@@ -42,18 +48,28 @@ class Verdict:
     """Reward, trained less the no-question Bayesian player, on the same games."""
     leak: Estimate
     """Reward of the no-question Bayesian player less what its own view alone would earn."""
+    worth: Estimate | None
+    """Reward of the trained model when it may ask less that when it may not; None without an intervention."""
+
+    @property
+    def supported(self) -> bool:
+        return self.outcome == "supported"
 
 
-def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Verdict:
+def judge(
+    base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame, intervention: Intervention | None = None
+) -> Verdict:
     """The verdict on the episodes of the base model, the trained one and the no-question Bayesian player.
 
     Args:
         base, trained, bayes: `Sample.episodes` on the same held-out games.
+        intervention: without it the fourth criterion cannot be put.
     """
     asks = paired_difference(trained, base, "useful_questions")
     gain = paired_difference(trained, base, "reward")
     pays = paired_difference(trained, bayes, "reward")
     leak = estimate(bayes.assign(leak=bayes["reward"] - bayes["own_view"]), "leak")
+    worth = intervention.worth_of_asking("trained") if intervention else None
 
     def both(column: str, spec: str) -> tuple[str, ...]:
         return tuple(f"{episodes[column].mean():{spec}}" for episodes in (base, trained))
@@ -63,9 +79,10 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
     doubled = trained["useful_questions"].mean() >= MIN_RATIO * base["useful_questions"].mean()
     asks_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled)
     earns_more = gain.low > 0
-    asking_pays = pays.low > 0 and pays.mean >= MIN_SHARE * gain.mean
+    out_of_reach = pays.low > 0 and pays.mean >= MIN_SHARE * gain.mean
+    causes = worth is None or (worth.low > 0 and worth.mean >= MIN_SHARE * gain.mean)
     games = min(asks.games, pays.games)
-    criteria = (
+    criteria = [
         Criterion(
             asks_more,
             f"It asks more: {many} useful questions a game after {few}, a difference of {asks.text('+.2f')}; "
@@ -77,38 +94,58 @@ def judge(base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame) -> Ver
             "required: the interval above 0.",
         ),
         Criterion(
-            asking_pays,
+            out_of_reach,
             f"The no-question Bayesian player is {'beaten' if pays.low > 0 else 'not beaten'}: it earns "
             f"{unasked}, the trained model differs from that by {pays.text('+.3f')}; "
             f"required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
         ),
-    )
-    enough = games >= MIN_GAMES
-    supported = enough and asks_more and earns_more and asking_pays
+    ]
+    if worth is not None:
+        criteria.append(
+            Criterion(
+                causes,
+                "Asking is why: on the same boards, forbidden to ask, the trained model earns less by "
+                f"{worth.text('.3f')}; required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
+            )
+        )
     questions, rewards = f"from {few} to {many} a game", f"from {low} to {high}"
-    if not enough:
+    outcome: Outcome
+    if games < MIN_GAMES:
+        outcome = "too little data"
         reason = f"too little data. The players share {games} games; {MIN_GAMES} are needed for a verdict."
-    elif supported:
+    elif asks_more and earns_more and out_of_reach and causes:
+        outcome = "supported"
+        because = f", and forbidden to ask it earns {worth.mean:.3f} less" if worth is not None else ""
         reason = (
             f"the trained model asks {many} useful questions a game instead of {few}, its reward rises "
-            f"{rewards}, and no player who asks nothing can be expected to earn more than {unasked}."
+            f"{rewards}, no player who asks nothing can be expected to earn more than {unasked}{because}."
+        )
+    elif asks_more and earns_more and out_of_reach:
+        outcome = "gains without asking"
+        reason = (
+            f"gains that do not come from asking. Useful questions rise {questions} and the reward {rewards}, but "
+            f"forbidden to ask, the trained model earns only {worth.mean:.3f} less."
         )
     elif asks_more and earns_more:
+        outcome = "gains without asking"
         reason = (
             f"gains that need no asking. Useful questions rise {questions} and the reward {rewards}, "
             f"but a player who asks nothing earns {unasked}."
         )
     elif earns_more:
+        outcome = "gains without asking"
         reason = f"gains without asking. The reward rises {rewards}, but useful questions go {questions}."
     elif asks_more:
+        outcome = "asks more without gain"
         reason = f"asks more without gain. Useful questions rise {questions}, but the reward goes {rewards}."
     else:
+        outcome = "not supported"
         reason = (
             f"neither asks nor earns clearly more. Useful questions go {questions}, the reward {rewards}."
         )
-    if enough and not supported and leak.low > 0:
+    if outcome not in ("supported", "too little data") and leak.low > 0:
         reason += (
             f" The boards leak: knowing how they were selected is worth {leak.mean:.3f} without a question."
         )
-    text = f"{'Supported' if supported else 'Not supported'}: {reason}"
-    return Verdict(supported, text, criteria, asks, gain, pays, leak)
+    text = f"{'Supported' if outcome == 'supported' else 'Not supported'}: {reason}"
+    return Verdict(outcome, text, tuple(criteria), asks, gain, pays, leak, worth)

@@ -1,5 +1,6 @@
 """The policy's seat: token ids in, token ids out, and a record of which of them were sampled."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -55,14 +56,17 @@ class PolicyPlayer:
         self._begun: int | None = None
         """Tokens there are of a turn that was interrupted."""
 
-    async def respond(self, observation: str) -> str:
-        """Raises ContextFull, Interrupted, PlayerFailed."""
-        heard = self._heard(observation) if self._begun is None else []
+    async def respond(self, observation: str, beginning: Sequence[int] = ()) -> str:
+        """Raises ContextFull, Interrupted, PlayerFailed.
+
+        `beginning`: tokens that the turn has to begin with; they are given, not sampled.
+        """
+        if self._begun is None:
+            self._read([*self._heard(observation), *beginning], at_least=1)
         sampled, self._begun = self._begun or 0, None
-        room = self._engine.max_context_tokens - len(self.trace.token_ids) - len(heard)
+        room = self._engine.max_context_tokens - len(self.trace.token_ids)
         if room < 1:
             raise ContextFull
-        self.trace.extend(heard)
         sampling = replace(
             self._sampling,
             max_new_tokens=min(max(self._sampling.max_new_tokens - sampled, 1), room),
@@ -76,7 +80,8 @@ class PolicyPlayer:
         if generation.finish_reason == "abort":
             raise Interrupted
         self._turns += 1
-        return self._format.content(self.trace.token_ids[-sampled - len(generation.token_ids) :])
+        said = self.trace.token_ids[-sampled - len(generation.token_ids) :]
+        return self._format.content([*beginning, *said])
 
     def recall(self, observation: str, text: str) -> None:
         self._turns += 1
@@ -89,6 +94,23 @@ class PolicyPlayer:
             self._begun = len(trace.token_ids) - starts[-1]
         elif trace.loss_mask and not trace.loss_mask[-1]:
             self._begun = 0  # it had heard, and said nothing yet
+
+    def say(self, observation: str, text: str) -> str:
+        """Take the turn `text`, which somebody else decided on; none of it is sampled. Raises ContextFull."""
+        self._read([*self._heard(observation), *self._format.turn(text)])
+        return text
+
+    def take_back(self, length: int) -> None:
+        """Forget all but the first `length` tokens of the dialogue."""
+        trace = self.trace
+        for tokens in (trace.token_ids, trace.loss_mask, trace.logprobs):
+            del tokens[length:]
+
+    def _read(self, token_ids: list[int], at_least: int = 0) -> None:
+        """Append context, after which there must be room for `at_least` tokens more."""
+        if len(self.trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
+            raise ContextFull
+        self.trace.extend(token_ids)
 
     def close(self) -> None:
         if self._sampling.session is not None:

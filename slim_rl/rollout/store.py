@@ -4,10 +4,13 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slim_rl.errors import UserError
@@ -101,17 +104,88 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 
 
 def read_frame(folder: Path) -> pd.DataFrame:
-    """All episodes below `folder` without what was said, a row each.
+    """All episodes below `folder` without what was said, a row each; see `Shard.numbers`.
 
-    Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
-    every fact by its name; NaN where an episode does not have it. Of an episode that failed and was played
-    again only the last playing counts.
+    Of an episode that failed and was played again only the last playing counts.
     """
-    columns = ["episode_id", "game_id", "player", "step", "status", "error", "rewards", "facts"]
-    rows = []
-    for path in shards(folder):
-        for row in pq.read_table(path, columns=columns).to_pylist():
-            rewards = {f"reward.{seat}": reward for seat, reward in row.pop("rewards")}
-            rows.append({**row, **rewards, **dict(row.pop("facts"))})
-    frame = pd.DataFrame(rows)
-    return frame if frame.empty else frame.drop_duplicates("episode_id", keep="last", ignore_index=True)
+    return latest([Shard(path).numbers() for path in shards(folder)])
+
+
+def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames of several shards as one, with the last row of each `episode_id`."""
+    if not frames:
+        return pd.DataFrame()
+    return pd.concat(frames, ignore_index=True).drop_duplicates("episode_id", keep="last", ignore_index=True)
+
+
+class Shard:
+    """One shard, of which only what is asked for is read, in columns: for a million episodes and more.
+
+    Raises:
+        UserError: the file is no shard.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            strings = [f"turns.list.element.{name}" for name in ("seat", "observation", "text")]
+            self._file = pq.ParquetFile(path, read_dictionary=strings)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def numbers(self) -> pd.DataFrame:
+        """A row an episode, without what was said.
+
+        Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
+        every fact by its name; NaN where an episode does not have it.
+        """
+        plain = ["episode_id", "game_id", "player", "step", "status", "error"]
+        table = self._read([*plain, "rewards", "facts"])
+        numbers = {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
+        numbers |= _by_key(table["facts"])
+        return table.select(plain).to_pandas().join(pd.DataFrame(numbers))
+
+    def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
+        """Seats, observations and texts of the turns of each episode.
+
+        Equal strings are one object, so that whoever keeps what it made of a text finds it quickly.
+        """
+        turns = self._read(["turns"])["turns"].combine_chunks()
+        columns = []
+        for name in ("seat", "observation", "text"):
+            encoded = turns.values.field(name).dictionary_encode()
+            words = encoded.dictionary.to_pylist()
+            columns.append([words[i] for i in encoded.indices.to_numpy().tolist()])
+        for start, end in pairwise(turns.offsets.to_pylist()):
+            yield tuple(column[start:end] for column in columns)
+
+    def sampled_tokens(self) -> int:
+        """How many tokens the policy sampled in all episodes together."""
+        masks = self._read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
+        return pc.sum(masks.flatten().field("loss_mask").flatten()).as_py() or 0
+
+    def _read(self, columns: list[str]) -> pa.Table:
+        try:
+            return self._file.read(columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> UserError:
+        reason = str(error).splitlines()[0].rstrip(".")
+        return UserError(
+            f"{self._path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`."
+        )
+
+
+def _by_key(column: pa.ChunkedArray) -> dict[str, np.ndarray]:
+    """A column of maps as one array (rows,) float64 for each key, NaN where a row does not have it."""
+    maps = column.combine_chunks()
+    rows = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
+    keys = maps.keys.dictionary_encode()
+    indices, values = keys.indices.to_numpy(), maps.items.to_numpy()
+    columns = {}
+    for number, key in enumerate(keys.dictionary.to_pylist()):
+        here = indices == number
+        columns[key] = np.full(len(maps), np.nan)
+        columns[key][rows[here]] = values[here]
+    return columns

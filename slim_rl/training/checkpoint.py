@@ -17,7 +17,15 @@ from slim_rl.errors import UserError
 from slim_rl.rollout.store import write_whole
 
 _PACKAGE = Path(__file__).parents[1]
-_CODE = ("engines", "games", "players", "rollout", "seating.py", "training")  # makes episodes and weights
+_CODE = (
+    "engines",
+    "games",
+    "intervention.py",
+    "players",
+    "rollout",
+    "seating.py",
+    "training",
+)  # makes episodes and weights
 
 
 def work_folder(root: Path, *inputs: Any) -> Path:

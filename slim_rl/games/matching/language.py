@@ -1,5 +1,6 @@
 """What is said at the matching game's table: prompts, turns, questions and answers as text."""
 
+import math
 import re
 from typing import Literal, NamedTuple
 
@@ -18,6 +19,8 @@ only some of the scores{scale}. Take turns. A turn is one of
 [accept] or [reject], to answer a proposal; accepting ends the game.
 The scores you see:
 """
+_OPENING = _INSTRUCTIONS.partition("{")[0]
+_CELL = re.compile(rf"^(?:{'|'.join(REVIEWERS)}) - (?:{'|'.join(SHORT_PAPERS)}): (\d+|\?)$", re.MULTILINE)
 _PRIVATE_SCALE = ", multiplied by a private factor of your own"
 MUST_ANSWER = "You can output one of these choices: [accept] or [reject]"
 
@@ -40,6 +43,15 @@ def prompt(numbers: np.ndarray, private_scale: bool) -> str:
         for p in range(size)
     )
     return _INSTRUCTIONS.format(size=size, scale=_PRIVATE_SCALE if private_scale else "") + cells.rstrip()
+
+
+def read_prompt(text: str) -> np.ndarray | None:
+    """`numbers` out of a text that begins with `prompt(numbers, ...)`; None out of any other."""
+    cells = _CELL.findall(text)
+    size = math.isqrt(len(cells))
+    if not text.startswith(_OPENING) or size * size != len(cells) or not size:
+        return None
+    return np.array([-1 if number == "?" else int(number) for number in cells]).reshape(size, size)
 
 
 def question(reviewer: int, paper: int) -> str:

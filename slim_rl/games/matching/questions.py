@@ -132,7 +132,7 @@ def _asked_pairs(text: str, size: int) -> tuple[Pair, ...]:
         asks = (listing or _asks(clause)) and not _states(clause)
         if asks:
             mentions = _completed(clause, mentions, subject, subject_asked)
-            asked |= dict.fromkeys(_pairs(mentions, clause))
+            asked |= dict.fromkeys(named_pairs(mentions, clause))
         listing = asks and (listing or clause.endswith(":"))
         subject, subject_asked = mentions, asks
     return tuple(asked)
@@ -208,7 +208,7 @@ def _completed(
     return mentions
 
 
-def _pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
+def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
     """Each run of names with the one next to it; a last one left over goes with the one before it."""
     runs = _runs(mentions)
     couples = [(runs[i], runs[i + 1]) for i in range(0, len(runs) - 1, 2)]

@@ -1,0 +1,321 @@
+"""What was found, in numbers: everything that the report, the metrics and the tables say."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from slim_rl.analysis import verdict
+from slim_rl.analysis.figures import MIN_EPISODES, WINDOW
+from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
+from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.analysis.statistics import (
+    Estimate,
+    Paired,
+    Regression,
+    Trend,
+    correlation,
+    dose_response,
+    estimate,
+    paired_test,
+    regression,
+    step_estimates,
+    trend,
+)
+
+CURVES = (
+    "reward",
+    "oracle_given_information",
+    "gap_to_oracle",
+    "questions",
+    "useful_questions",
+    "repeated",
+    "known",
+    "unanswerable",
+    "answered_with_number",
+    "turns",
+    "errors",
+    *KIND_COLUMNS,
+)
+"""What is followed over training."""
+TRENDS = (
+    "reward",
+    "oracle_given_information",
+    "gap_to_oracle",
+    "questions",
+    "useful_questions",
+    "turns",
+    "errors",
+)
+COMPARED = (
+    "reward",
+    "questions",
+    "useful_questions",
+    "wasted",
+    "oracle_given_information",
+    "gap_to_oracle",
+    "turns",
+    "errors",
+)
+ASKED = ("questions", "useful_questions", "wasted")
+CONTROLS = ("own_view", "unknown_cells", "turns")
+"""What could explain away that who asks more earns more."""
+NAMES = {m.name: m.title for m in MEASURES} | {
+    "wasted": "Useless questions",
+    "own_view": "Own-view score",
+    "unknown_cells": "Unknown cells",
+    "turns": "Dialogue length (turns)",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    training: Sample
+    held_out: Mapping[str, Sample]
+    """By player; `base`, `trained` and `bayes` are among them."""
+    human_boards: Mapping[str, Sample]
+    intervention: Intervention | None
+    like_people: bool
+    """Whether the held-out boards are of the kind that people played."""
+
+    @cached_property
+    def verdict(self) -> verdict.Verdict:
+        played = (self.held_out[player].episodes for player in ("base", "trained", "bayes"))
+        return verdict.judge(*played, self.intervention)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """A row a training step, with 95% intervals; each pools WINDOW steps around it."""
+        return step_estimates(self.training.episodes, CURVES, WINDOW)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The means of each training step by itself."""
+        by_step = self.training.episodes.groupby("step")[list(CURVES)]
+        return by_step.mean().assign(episodes=by_step.size()).reset_index()
+
+    @cached_property
+    def lines(self) -> dict[str, Estimate]:
+        """Rewards to measure the training's against."""
+        lines = {
+            "no-question Bayes": self.held_out["bayes"].estimates["reward"],
+            "own view alone": estimate(self.held_out["trained"].episodes, "own_view"),
+        }
+        if self.like_people and "humans" in self.human_boards:
+            lines["people"] = self.human_boards["humans"].estimates["reward"]
+        return lines
+
+    @cached_property
+    def trends(self) -> dict[str, Trend]:
+        return {name: trend(self.training.episodes, name) for name in TRENDS}
+
+    @cached_property
+    def paired(self) -> dict[str, Paired]:
+        """Trained less base on the same boards."""
+        base, trained = self.held_out["base"].episodes, self.held_out["trained"].episodes
+        return {name: paired_test(trained, base, name) for name in COMPARED}
+
+    @cached_property
+    def samples(self) -> dict[str, pd.DataFrame]:
+        """Where questions are set against reward."""
+        samples = {
+            "Training": self.training.episodes,
+            **{title(model): self.held_out[model].episodes for model in MODELS},
+        }
+        if "humans" in self.human_boards:
+            samples["People"] = self.human_boards["humans"].episodes
+        return samples
+
+    @cached_property
+    def correlations(self) -> pd.DataFrame:
+        """With reward: `sample`, `of`, `how` (Pearson, Spearman, within game) and an Estimate, `r`."""
+        rows = []
+        for sample, episodes in self.samples.items():
+            for name in ASKED:
+                rows.append([sample, name, "Pearson", correlation(episodes, name, "reward")])
+                rows.append([sample, name, "Spearman", correlation(episodes, name, "reward", ranks=True)])
+                within = correlation(episodes, name, "reward", within=["step", "game_id"])
+                rows.append([sample, name, "within game", within])
+        return pd.DataFrame(rows, columns=["sample", "of", "how", "r"])
+
+    @cached_property
+    def regressions(self) -> list[tuple[str, Regression]]:
+        """Of reward; by sample, on all questions and on useful and useless ones."""
+        return [
+            (sample, regression(episodes, "reward", [*asked, *CONTROLS]))
+            for sample, episodes in self.samples.items()
+            for asked in (("questions",), ("useful_questions", "wasted"))
+        ]
+
+    @cached_property
+    def doses(self) -> dict[str, dict[str, pd.DataFrame]]:
+        """By model and column: its mean by the number of useful questions."""
+        return {
+            model: {
+                column: dose_response(self.held_out[model].episodes, column, "useful_questions", MIN_EPISODES)
+                for column in ("oracle_given_information", "reward")
+            }
+            for model in MODELS
+        }
+
+
+def tables(findings: Findings) -> dict[str, pd.DataFrame]:
+    """Everything in the report that is a number, as tables by file name."""
+    curves = findings.steps.round(6)
+    found = {
+        "training": curves[["step", "episodes", *CURVES]],
+        "training-intervals": findings.curves.round(6),
+        "players": _players(findings.held_out, MEASURES),
+        "human-boards": _players(findings.human_boards, TALK_MEASURES),
+        "kinds": pd.DataFrame(
+            [
+                [player, *(s.estimates[kind].mean for kind in KIND_COLUMNS)]
+                for player, s in kind_rows(findings)
+            ],
+            columns=["player", *KIND_COLUMNS],
+        ),
+        "paired": pd.DataFrame(
+            [[name, *p.difference[:4], p.t_p, p.wilcoxon_p] for name, p in findings.paired.items()],
+            columns=["measure", "difference", "low", "high", "se", "t_p", "wilcoxon_p"],
+        ),
+        "trends": pd.DataFrame(
+            [[name, *t.rank[:3], *t.slope[:3]] for name, t in findings.trends.items()],
+            columns=["measure", "rank", "rank_low", "rank_high", "slope", "slope_low", "slope_high"],
+        ),
+        "correlations": pd.DataFrame(
+            [[row.sample, row.of, row.how, *row.r[:3]] for row in findings.correlations.itertuples()],
+            columns=["sample", "of", "how", "r", "low", "high"],
+        ),
+        "regressions": pd.DataFrame(
+            [
+                [sample, number, c.name, *c.value[:4], c.p]
+                for number, (sample, fit) in enumerate(findings.regressions)
+                for c in fit.coefficients
+            ],
+            columns=["sample", "regression", "predictor", "coefficient", "low", "high", "se", "p"],
+        ),
+        "dose-response": pd.concat(
+            [
+                curve.assign(model=model, of=column)
+                for model, by_column in findings.doses.items()
+                for column, curve in by_column.items()
+            ],
+            ignore_index=True,
+        ),
+    }
+    rewards = found["dose-response"].query("of == 'reward'")
+    found["reward-by-useful"] = rewards.pivot(
+        index="useful_questions", columns="model", values="mean"
+    ).reset_index()
+    if findings.intervention:
+        found["intervention"] = arms = findings.intervention.table()
+        found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()
+    return {name: table.round(6) for name, table in found.items()}
+
+
+def kind_rows(findings: Findings) -> list[tuple[str, Sample]]:
+    """Who talks enough for the kinds of the questions to be of interest."""
+    rows = [(model, findings.held_out[model]) for model in MODELS]
+    return rows + [("humans", s) for name, s in findings.human_boards.items() if name == "humans"]
+
+
+def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.DataFrame:
+    rows = [
+        {
+            "player": player,
+            "episodes": len(sample.episodes),
+            **{
+                name: value
+                for m in shown
+                for name, value in _spread(m.name, sample.estimates[m.name]).items()
+            },
+        }
+        for player, sample in players.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def metrics(findings: Findings) -> dict[str, Any]:
+    """Numbers by player and what follows from them, rounded to 6 digits; None where there is none."""
+    base, trained = (findings.held_out[player] for player in MODELS)
+    found = findings.verdict
+
+    def ratio(name: str) -> float:
+        before, after = base.estimates[name].mean, trained.estimates[name].mean
+        return after / before if before else math.nan
+
+    comparison = {
+        "games": found.gain.games,
+        "questions_ratio": ratio("questions"),
+        "useful_questions_ratio": ratio("useful_questions"),
+        **_spread("questions_difference", findings.paired["questions"].difference),
+        **_spread("useful_questions_difference", found.asks),
+        **_spread("reward_difference", found.gain),
+        "reward_difference_in_standard_errors": found.gain.mean / found.gain.se
+        if found.gain.se
+        else math.nan,
+        **_spread("reward_over_no_question_player", found.pays),
+        **_spread("leak", found.leak),
+    }
+    training = findings.steps.iloc[-1][["step", *CURVES]].to_dict()
+    training["step"] = int(training["step"])
+    for name, found_trend in findings.trends.items():
+        training |= _spread(f"{name}_slope", found_trend.slope)
+        training[f"{name}_rank"] = found_trend.rank.mean
+    within = findings.correlations.query("sample == 'Training' and how == 'within game'")
+    for row in within.itertuples():
+        training |= _spread(f"{row.of}_within_game", row.r)
+    return _plain(
+        {
+            **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
+            "human_boards": {
+                player: {
+                    **_numbers(sample, TALK_MEASURES),
+                    "question_marks": sample.estimates["question_marks"].mean,
+                }
+                for player, sample in findings.human_boards.items()
+            },
+            "comparison": comparison,
+            "training": {**training, "failed": findings.training.failed},
+            "intervention": _intervention(findings.intervention) if findings.intervention else None,
+            "verdict": found.text,
+            "outcome": found.outcome,
+        }
+    )
+
+
+def _intervention(found: Intervention) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"games": len(found.boards)}
+    for model in MODELS:
+        numbers[model] = {
+            FREE: found.reward(model, FREE).mean,
+            FORBIDDEN: found.reward(model, FORBIDDEN).mean,
+            **{f"forced_{k}": found.reward(model, f"forced-{k}").mean for k in found.forced},
+            **_spread("worth_of_asking", found.worth_of_asking(model)),
+            **_spread("worth_of_a_question", found.worth_of_a_question(model)),
+        }
+    for part, value in found.parts.items():
+        numbers |= _spread(part.replace(" ", "_"), value)
+    return numbers
+
+
+def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
+    numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
+    numbers |= {name: sample.estimates[name].mean for name in KIND_COLUMNS}
+    reward = _spread("reward", sample.estimates["reward"])
+    return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
+
+
+def _spread(name: str, value: Estimate) -> dict[str, float]:
+    return {name: value.mean, f"{name}_se": value.se, f"{name}_low": value.low, f"{name}_high": value.high}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in sorted(value.items())}
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,483 @@
+"""What a message asks, and what each question was good for.
+
+`find_questions` reads a message alone: it cuts it into sentences, decides for each whether it seeks an answer
+from the partner, and sorts it by who and what is named in it. What counts as a question is written down in
+`tests/analysis/questions/GUIDELINE.md`; `python -m benchmarks.questions` scores this module against people's
+messages that were labelled by it. `classify` adds what only the episode knows: what the asker saw, what it
+had asked before, and what the partner replied.
+
+The partner at the table reads messages by stricter rules (`slim_rl.games.matching.questions`), because it
+answers only what is clearly asked. Here a question counts whether or not anybody would answer it.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+from slim_rl.games.matching.names import Mention, find_mentions
+from slim_rl.games.matching.questions import Pair, named_pairs
+
+Kind = Literal["specific", "reviewer", "paper", "general", "proposal", "social"]
+KINDS: tuple[Kind, ...] = ("specific", "reviewer", "paper", "general", "proposal", "social")
+
+FindNames = Callable[[str], list[Mention]]
+NAMES: FindNames = partial(find_mentions, size=8)
+"""Finds the names of the matching game; a game with other names brings a finder of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    kind: Kind
+    text: str
+    """The clause that asks."""
+    start: int
+    """Where in the message it stands."""
+    pairs: tuple[Pair, ...] = ()
+    """The (reviewer, paper) pairs that it names, if it is specific."""
+
+
+def _words(pattern: str, whole: bool = True) -> re.Pattern[str]:
+    """`pattern` over several lines, in any case: _ for a blank, ~ for an apostrophe that may be missing."""
+    pattern = pattern.replace("_", "[ ]").replace("~", "['\u2019]?")
+    return re.compile(rf"\b(?:{pattern})\b" if whole else pattern, re.IGNORECASE | re.VERBOSE)
+
+
+# Finding them. -----------------------------------------------------------------------------------------
+
+# Without any of these words and without a mark a sentence asks nothing: most sentences end here.
+_TELLTALE = frozenset(
+    re.findall(
+        r"\w+",
+        """what whats wha which who whom whos whose where wheres how hows why when is are was were do does did don
+        doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
+        tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
+        curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
+        you lemme wdyt whatcha help""",
+    )
+)
+_LETTERS = re.compile(r"[a-z]+")
+_LINE = re.compile(r"<br\s*/?>|\s/\s", re.IGNORECASE)
+_END = re.compile(r"[?.!;\n][?.!;\n\"')\u201d]*\s*")
+_QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$)")
+
+_AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has
+    |isn~t|aren~t|don~t|doesn~t|didn~t|can~t|couldn~t|wouldn~t|won~t|shouldn~t|haven~t|hasn~t )"""
+_WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything)"
+_MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggestion|recommendation|change|pair
+    |thought|color|colour|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
+# What asks wherever a clause begins.
+_OPENING = rf"""(?:
+    (?:what|how)_(?:about|bout) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
+    | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
+    | how_(?:good|well|strong|high|bad|much|many|confident|come)
+    | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
+    | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
+                     | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
+    | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
+        (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
+          | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
+    )"""
+# What asks only when a sentence begins with it.
+_BEGINNING = rf"""(?:
+    {_OPENING}
+    | {_AUX}_(?:your|the|my|our|all|both|either)
+    | (?!\w+n['\u2019]?t_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
+        (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
+        |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
+    | (?:please_)? (?:share|provide|report|list|describe|explain|check_(?:if|whether|wh\w+))(?!_(?:one|it|this)\b)
+    | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
+    | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
+    | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
+    | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
+    )"""
+_FILLER = r"""(?: [^\w"]* \b (?: and|but|so|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
+    |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
+    |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
+_FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
+    "hmm",
+    "hm",
+    "um",
+    "umm",
+    "thank",
+    "by",
+    "the",
+    "way",
+    "real",
+    "quick",
+}
+_SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
+_BEGINS = _words(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
+_OPENS = _words(
+    rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
+)
+_OPENING_HERE = _words(_OPENING)
+_JOINTS = ("-", ",", ":", "(", "\u2013", "\u2014", "and ", "but ", "so ", "or ", "because ", "since ")
+_JOINT = re.compile(
+    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|\b(?:and|but|so|or|because|since) ",
+    re.IGNORECASE,
+)
+_JOINED = _words(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
+# What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
+_SUPPOSED = _words(
+    r"[^\w]* (?:(?:so|and|but|ok|okay|also)\b\W*)* (?:if|for|as_for|regarding|about|of|looking|between|when|given|assuming|in|on|once)\b",
+    whole=False,
+)
+_SECOND = _words(
+    r",?_and_(?= (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)",
+    whole=False,
+)
+_CONTINUES = _words(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
+_LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+
+_TAG = _words(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
+    | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
+_RHETORICAL = _words(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i|we)_(?:do|say)|what_do_i_know
+    |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
+_OF_ONESELF = _words(
+    r"\W* (?:\w+\W+){0,2}? (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b", whole=False
+)
+_GREETING = _words(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $", whole=False)
+
+
+def find_questions(text: str, find_names: FindNames = NAMES) -> list[Question]:
+    """The questions in a message, in order, judged by the message alone.
+
+    Args:
+        find_names: finds reviewers and papers in a text.
+    """
+    found = []
+    for start, end in _asking(text):
+        start += len(text[start:end]) - len(text[start:end].lstrip(" /"))
+        clause = text[start:end]
+        kind, names = _sorted(clause, text[:start], find_names)
+        pairs = tuple(named_pairs(names, clause)) if kind == "specific" else ()
+        found.append(Question(kind, clause, start, pairs))
+    return found
+
+
+def _asking(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each clause that asks."""
+    held: tuple[int, int] | None = None  # a question that the next line may go on with
+    listing = False  # in the lines below "Please tell me your scores for:"
+    for begin, stop, end, mark in _sentences(text):
+        sentence = text[begin:stop]
+        listing = held is not None and not mark and (listing or text[held[1] - 1] == ":")
+        if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
+            held = (held[0], end)
+            continue
+        clauses = list(_clauses(sentence, mark))
+        if held and (clauses or not mark):
+            yield held
+            held = None
+        for first, last in clauses[:-1]:
+            yield begin + first, begin + last
+        if clauses:
+            held = (begin + clauses[-1][0], end)
+            if mark:
+                yield held
+                held = None
+    if held:
+        yield held
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
+    """For each sentence where it begins, where its words stop, where it ends, and whether with a ?."""
+    # Line breaks and quotations keep their length, so that places stay what they are.
+    if "/" in text or "<" in text:
+        text = _LINE.sub(lambda line: " " * (len(line[0]) - 1) + "\n", text)
+    if '"' in text or "\u201c" in text:
+        text = _QUOTATION.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
+    begin = 0
+    for ending in _END.finditer(text):
+        signs = ending[0]
+        mark = "?" in signs
+        if mark or signs[-1].isspace() or signs[0] == ";" or ending.end() == len(text):
+            if begin < ending.start() and not text[begin : ending.start()].isspace():
+                stop = ending.start() + len(signs.rstrip()) if mark else ending.start()
+                yield begin, ending.start(), stop, mark
+            begin = ending.end()
+    if begin < len(text) and not text[begin:].isspace():
+        yield begin, len(text), len(text), False
+
+
+def _clauses(sentence: str, mark: bool) -> Iterator[tuple[int, int]]:
+    """Start and end of the clauses of a sentence that ask; `mark`: whether it ends with a question mark."""
+    if mark and _is_no_question(sentence):
+        return
+    start = _start(sentence, mark)
+    if start is None:
+        return
+    for second in _SECOND.finditer(sentence, start + 1):
+        yield start, second.start()
+        start = second.end()
+    yield start, len(sentence.rstrip())
+
+
+def _start(sentence: str, mark: bool) -> int | None:
+    """Where the clause that asks begins; None if none does."""
+    words = [] if mark else _LETTERS.findall(sentence.lower())
+    if (mark or _may_begin(words)) and (begins := _BEGINS.match(sentence)):
+        return begins.start("clause")
+    if not mark:
+        if _TELLTALE.isdisjoint(words) or not any(sign in sentence for sign in _JOINTS):
+            return None
+        for joint in _JOINT.finditer(sentence):
+            if _OPENING_HERE.match(sentence, joint.end()):
+                return 0 if _SUPPOSED.match(sentence) else joint.end()
+        return None
+    first = None
+    for opening in _OPENS.finditer(sentence):
+        before = sentence[: opening.start()]
+        joined = _JOINED.search(before) is not None
+        if joined or first is None:
+            first = 0 if _SUPPOSED.match(before) else opening.start()
+        if joined:
+            break
+    return first or 0
+
+
+def _may_begin(words: list[str]) -> bool:
+    """A quick look, before `_BEGINS` takes a close one."""
+    for word in words:
+        if word in _TELLTALE:
+            return True
+        if word in ("i", "we"):
+            return not _SEEKING.isdisjoint(words)
+        if word not in _FILLERS:
+            return False
+    return False
+
+
+def _is_no_question(sentence: str) -> bool:
+    """Whether a sentence with a question mark seeks no answer all the same."""
+    if _RHETORICAL.match(sentence) or _GREETING.match(sentence):
+        return True
+    tag = _TAG.search(sentence)
+    if tag and re.search(r"\w", sentence[: tag.start()]):
+        return _BEGINS.match(sentence) is None and _OPENING_HERE.search(sentence[: tag.start()]) is None
+    return _OF_ONESELF.match(sentence) is not None
+
+
+# Sorting them. -----------------------------------------------------------------------------------------
+
+_HIM = _words("him|her|he|she|(?:that|this)_(?:reviewer|person|guy)|those_(?:two_)?(?:reviewers|people|guys)")
+_THAT_PAPER = _words(
+    "those_(?:two_)?papers? | (?:that|this)_(?:paper|one|topic) | (?:on|for|in|at)_(?:that|it) | (?<!is_)(?<!are_)there(?!_(?:any|some|is|are|a)) | those_two"
+)
+_SOMEBODY = _words("(?:any|some)_?(?:one|body)_else")
+_IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
+_OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
+_BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | than")
+_ECHO = _words(
+    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_have_there | same_(?:for|with)_you ) \W* $",
+    whole=False,
+)
+
+_SOCIAL = _words("""
+    how_are_(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
+    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|a_(?:bot|human|person))
+    | ready | shall_we_(?:begin|start) | (?:want|like)_to_(?:start|begin|work_together|help_me|collaborate|go_first)
+    | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you | where_are_you_from
+    | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed) | this_game
+""")
+# How good somebody is at something: what makes a question about a pair one for its score.
+_SCORE = _words("""
+    scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | numbers? | points? | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
+    | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar|do_you_(?:see|rate)) | unknown | blank | compare | info(?:rmation)? | data | expertise | experience | knowledge | stats?
+    | how(?:~s|_is|_are|_does|_do|_did|_would)_(?!you_(?:feel|think)|that\b|this\b|it\b|about) | have_(?:any|some)thing | what(?:~s|_is|_do_you_(?:have|see|got)) | do_you_(?:have|see|know) | you_(?:have|see)
+""")
+_GOOD = _words("""
+    better | best | worse | worst | good | great | strong | solid | decent | bad | weak | terrible | qualified | suitable | suited | capable | experienced | fit | handle | know | see
+""")
+# Whom to give what, and who agrees.
+_ASSIGNS = _words("""
+    put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)? | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | bring | choose | pick | use
+    | go(?:es|ing)? | feel(?:ing)? | think(?:ing)?_(?:about|of) | thoughts_(?:on|about) | (?:how|what)_about | should | shall | instead | maybe | perhaps | for_now | reading | reviewing
+    | ok(?:ay)? | fine | happy | comfortable | agree | works? | possib(?:le|ility) | take | give | have_(?:him|her)
+""")
+_PROPOSAL = _words(r"""
+    (?:re-?_?)? propos\w+ | arrangements? | your_call | changes? | submit | accept | reject | deal | agreed? | approve | objections? | finali[sz]e
+    | (?:does|do|would|will|did|can|could|is|are|was|sounds?|looks?)_(?:that|this|it|these|those|everything|all_(?:that|this)|the_rest)
+    | (?:sounds?|looks?|seems?)_(?:good|ok|okay|fine|right|fair|great|better) | (?:think|feel|thoughts?|say|like)(?:_about|_of|_on)?_(?:that|this|it|these|those|my)
+    | how~s_(?:that|this|it) | how_(?:about|does|do|is)_(?:that|this|it|these|those|we) | what_about_(?:that|this|it|these|those) | do_(?:it_)?better | better_one | what~s_wrong
+    | that_happen | (?:it|this|that)_works | adjust | (?:can|could|should|shall|may|might)_(?:we|i)
+    | (?:you|we)_(?:ok|okay|good|fine|happy|set|done|all_set) | lock(?:ed)? | swap | switch | good_to_go | make_sense | in_there | ok | okay | alright | agree
+""")
+_CHECK = _words(
+    r"\W* (?:(?:sounds?|looks?|all|is|should_be|seems?|we)_)? (?:good|ok|okay|fine|yes|deal|agreed|great|cool|perfect|correct|done) \W* $",
+    whole=False,
+)
+_SUGGESTION = _words(
+    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel))\b",
+    whole=False,
+)
+_ASKS_OPEN = _words(
+    "what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)? | have | know | see"
+)
+_OPINION = _words(
+    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_you_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
+    whole=False,
+)
+_SUGGESTED = _words(
+    "let~s | put | assign | i_(?:think|suggest|like|want|say|propose) | i['\u2019]d | (?:would|could|should|can)_(?:be|go|do|put|work) | we_(?:could|should|can) | for_now | propos\\w+"
+)
+
+
+def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list[Mention]]:
+    """What a clause asks about, and the names in it; `before`: what the message says first."""
+    echo = _ECHO.match(clause)
+    if echo:  # "I have 80 for Ava on BLEU, what about you?"
+        clause = re.split(r"[.!?;\n]\s", before.rstrip(" .!,;-/\n"))[-1] + " " + clause
+    names = _included(clause, find_names)
+    named = {mention.kind for mention in names}
+    reviewer = "reviewer" in named or _HIM.search(clause) is not None
+    paper = "paper" in named or _THAT_PAPER.search(clause) is not None
+    if _CHECK.match(clause):
+        return "proposal", names
+    if not named and _SOCIAL.search(clause):
+        return "social", names
+    if _SUGGESTION.match(clause):
+        return "proposal", names
+    if not named and (reviewer or paper) and _PROPOSAL.search(clause):
+        return "proposal", names
+    if reviewer and paper and echo:
+        return ("proposal" if _SUGGESTED.search(clause) else "specific"), names
+    if reviewer and paper:
+        return _about_a_pair(clause), names
+    if reviewer or paper or _SOMEBODY.search(clause):
+        if not _ASKS_OPEN.search(clause) and _ASSIGNS.search(clause):
+            return "proposal", names
+        return ("reviewer" if reviewer else "paper"), names
+    if _OPINION.match(clause):
+        return ("proposal" if _SUGGESTED.search(before) or find_names(before) else "general"), names
+    return ("proposal" if _PROPOSAL.search(clause) else "general"), names
+
+
+def _about_a_pair(clause: str) -> Kind:
+    if _SCORE.search(clause):
+        return "specific"
+    return "specific" if _GOOD.search(clause) and not _ASSIGNS.search(clause) else "proposal"
+
+
+def _included(clause: str, find_names: FindNames) -> list[Mention]:
+    """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
+    start = clause.find(",") + 1 if _IF.match(clause) else 0
+    names = [name for name in find_names(clause) if name.start >= start]
+    aside = _BESIDES.search(clause)
+    if aside and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause)):
+        after = [name for name in names if name.start > aside.end()]
+        run = list(takewhile(lambda name: name.kind == after[0].kind, after))
+        names = [name for name in names if name not in run]
+    return names
+
+
+# What they were good for. ------------------------------------------------------------------------------
+
+Seen = Mapping[str, Collection[Pair]]
+"""By seat: the (reviewer, paper) pairs whose score it sees from the start."""
+
+
+class Asked(NamedTuple):
+    """A question in its episode. Only one about pairs can be useful, known or unanswerable."""
+
+    turn: int
+    """Which turn it stands in, from 0."""
+    question: Question
+    useful: bool
+    """About a score that the asker neither sees nor has asked for."""
+    repeated: bool
+    """About nothing but what the asker has asked for."""
+    known: bool
+    """About nothing but what the asker sees."""
+    unanswerable: bool
+    """About nothing that the other sees."""
+    answered: bool
+    """The other's next turn says something to it."""
+    with_number: bool
+    """The answer holds a number."""
+
+
+def classify(
+    turns: Sequence[tuple[str, str]], asker: str, seen: Seen, find_names: FindNames = NAMES
+) -> list[Asked]:
+    """The questions of one seat in an episode, in order, each with what became of it.
+
+    Args:
+        turns: (seat, text) of all seats in order; a text may begin with a tag like "[message]", and with any
+            other tag than that it asks nothing.
+        seen: a seat that is missing sees nothing.
+    """
+    own, others = seen.get(asker, ()), [pairs for seat, pairs in seen.items() if seat != asker]
+    asked_before: set[Pair] = set()
+    found: list[Asked] = []
+    for number, (seat, text) in enumerate(turns):
+        if seat != asker:
+            continue
+        questions = _questions_of(text, find_names)
+        if not questions:
+            continue
+        reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), None)
+        for question in questions:
+            pairs = question.pairs
+            found.append(
+                Asked(
+                    number,
+                    question,
+                    any(pair not in own and pair not in asked_before for pair in pairs),
+                    bool(pairs) and asked_before.issuperset(pairs),
+                    bool(pairs) and all(pair in own for pair in pairs),
+                    bool(pairs)
+                    and bool(others)
+                    and not any(pair in other for other in others for pair in pairs),
+                    *_answer(question, reply, find_names),
+                )
+            )
+            asked_before.update(pairs)
+    return found
+
+
+_TURN = re.compile(r"\s*\[(\w+)\]\s*")
+_REFUSES = _words("""
+    (?:do|does|did|can|could)(?:n~t|_not|not)_(?:know|have|see|say|tell) | no_(?:info|information|idea|data|score|clue) | not_sure | unsure
+    | hard_to_say | (?:is|are|am|~s|~re)_(?:blank|unknown) | nothing_(?:on|for|about) | never_mind
+""")
+
+
+@lru_cache(maxsize=65536)
+def _questions_of(text: str, find_names: FindNames) -> tuple[Question, ...]:
+    tag = _TURN.match(text)
+    if tag and tag[1].lower() != "message":
+        return ()
+    return tuple(find_questions(text[tag.end() :] if tag else text, find_names))
+
+
+def _answer(question: Question, reply: str | None, find_names: FindNames) -> tuple[bool, bool]:
+    """Whether `reply` answers the question, and whether with a number."""
+    if reply is None:
+        return False, False
+    tag = _TURN.match(reply)
+    if tag and tag[1].lower() != "message":
+        return question.kind == "proposal", False
+    sentences = _said(reply, find_names)
+    about = [s for s in sentences if not s[0].isdisjoint(question.pairs)] or sentences
+    informs = [number for _, refuses, number in about if not refuses]
+    return bool(informs), any(informs)
+
+
+@lru_cache(maxsize=65536)
+def _said(text: str, find_names: FindNames) -> tuple[tuple[frozenset[Pair], bool, bool], ...]:
+    """Of each sentence the pairs that it names, whether it refuses to inform, and whether it has a number."""
+    tag = _TURN.match(text)
+    text = text[tag.end() :] if tag else text
+    return tuple(
+        (
+            frozenset(named_pairs(find_names(sentence), sentence)),
+            _REFUSES.search(sentence) is not None,
+            re.search(r"\d", sentence) is not None,
+        )
+        for sentence in (text[begin:end] for begin, end, _, _ in _sentences(text))
+    )

@@ -1,0 +1,173 @@
+"""Which questions a message asks, of what kind, and what became of them in their episode."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.questions import kinds, question_or_not
+from slim_rl.analysis.questions import classify, find_questions
+from slim_rl.config import MatchingConfig
+from slim_rl.games.matching import load_game
+from slim_rl.games.matching.scripted import reference_player, shy_partner
+
+LABELS = Path(__file__).parent / "questions"
+AGENT, PARTNER = "player-1", "player-2"
+
+
+def found(text):
+    return [(question.kind, question.text) for question in find_questions(text)]
+
+
+def test_people_are_read_as_labelled():
+    lines = (LABELS / "development.jsonl").read_text(encoding="utf-8").splitlines()
+    messages = [json.loads(line) for line in lines]
+    f1, _, _ = question_or_not(messages, lambda text: bool(find_questions(text)))
+    by_kind = [value for value, _ in kinds(messages).values()]
+    assert f1 >= 0.97
+    assert sum(by_kind) / len(by_kind) >= 0.90
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("What is Ava Li's score for BLEU?", "specific"),
+        ("tell me Ava's score for BLEU", "specific"),
+        ("Thanks. I need Ava's score on BLEU.", "specific"),
+        ("how good is daniel at electra", "specific"),
+        ("I have 80 for Ava on BLEU, what about you?", "specific"),
+        ("What do you have for Ethan?", "reviewer"),
+        ("any greens for Ava", "reviewer"),
+        ("Who would be good for Electra?", "paper"),
+        ("Do you have any good options for SWAG besides Sofia?", "paper"),
+        ("What are yours?", "general"),
+        ("Please share your best scores.", "general"),
+        ("Should we put Ava on BLEU?", "proposal"),
+        ("Joseph for RoBERTa?", "proposal"),
+        ("I think Ava on BLEU and Daniel on GloVe. What do you think?", "proposal"),
+        ("Does that work for you?", "proposal"),
+        ("Good?", "proposal"),
+        ("Hi, how are you doing?", "social"),
+        ("first game?", "social"),
+    ],
+)
+def test_kinds(text, kind):
+    assert [k for k, _ in found(text)] == [kind]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ava is 57 on BLEU.",
+        "I do not know Ava's score for BLEU.",
+        "Ava is best for BLEU, right?",
+        "so Ava on GLUE ok?",
+        "Who knows?",
+        'You asked "What is Ava\'s score for BLEU?" and I do not know.',
+        "let's put Ava on Electra",
+        "ok send a proposal then",
+        "What a great idea!",
+        "For Electra I really don't know who would be a good reviewer.",
+        "Whatever you want",
+        "",
+    ],
+)
+def test_what_seeks_no_answer_is_no_question(text):
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "questions"),
+    [
+        ("What is Ava's score for BLEU? And Daniel's for GloVe?", 2),
+        ("what's your highest on any paper left, and who fits with it?", 2),
+        ("Daniel and Morgan?", 1),
+        ("Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!", 1),
+        ("How do you feel about Daniel being placed / in GLUE?", 1),
+    ],
+)
+def test_several_questions_count_one_by_one(text, questions):
+    assert len(found(text)) == questions
+
+
+def test_a_question_knows_its_place_and_its_pairs():
+    text = "I have none. / What are Ava's scores for BLEU and GloVe?"
+    [question] = find_questions(text)
+    assert question.pairs == ((0, 0), (0, 2))
+    assert text[question.start :].startswith(question.text) and question.text.startswith("What")
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_can_be_read(text):
+    for question in find_questions(text):
+        assert text[question.start : question.start + len(question.text)] == question.text
+
+
+def test_names_of_another_game_bring_their_own_finder():
+    [question] = find_questions("How many ships are at Jutland?", find_names=lambda text: [])
+    assert question.kind == "general"
+
+
+SEEN = {AGENT: {(0, 0)}, PARTNER: {(0, 0), (0, 1), (1, 1)}}
+
+
+def uses(*dialogue):
+    """By question: what became of it; turns alternate, the agent begins."""
+    turns = [(AGENT if i % 2 == 0 else PARTNER, text) for i, text in enumerate(dialogue)]
+    return [
+        {name for name in asked._fields[2:] if getattr(asked, name)} for asked in classify(turns, AGENT, SEEN)
+    ]
+
+
+def test_what_became_of_questions():
+    assert uses(
+        "[message] What is Ava Li's score for Electra?",
+        "[message] Ava Li's score for Electra is 57.",
+        "[message] What is Ava Li's score for Electra?",
+        "[message] Good.",
+        "[message] What is Ava Li's score for BLEU?",
+        "[message] It is 44.",
+        "[message] What is Sofia's score for QuAC?",
+        "[message] I do not know Sofia Patel's score for QuAC.",
+        "[message] Who is good at GloVe?",
+        "[propose] Proposal:\nBLEU: Ava Li",
+        "[propose] Is this a question?",
+    ) == [
+        {"useful", "answered", "with_number"},
+        {"repeated", "answered"},
+        {"known", "answered", "with_number"},
+        {"useful", "unanswerable"},
+        set(),
+    ]
+
+
+def test_each_of_several_questions_has_its_own_answer():
+    assert uses(
+        "[message] What is Ava Li's score for Electra? What is Sofia Patel's score for QuAC?",
+        "[message] Ava Li's score for Electra is 57. I do not know Sofia Patel's score for QuAC.",
+    ) == [{"useful", "answered", "with_number"}, {"useful", "unanswerable"}]
+
+
+def test_the_game_and_the_analysis_count_alike_what_scripts_ask(games):
+    """They read messages by different rules; on plain questions they must agree."""
+    for game in games:
+        played = load_game(game, max_turns=20)
+        players = {
+            AGENT: reference_player("asks-7-random", played, MatchingConfig(), 0),
+            PARTNER: shy_partner(played, PARTNER, True),
+        }
+        views = {seat: played.view(seat).mask for seat in players}
+        turns = []
+        while seat := played.turn:
+            turns.append((seat, players[seat].turn(played.observe(seat))))
+            played.step(turns[-1][1])
+        seen = {s: {(r, p) for r in range(3) for p in range(3) if mask[r, p]} for s, mask in views.items()}
+        asked, facts = classify(turns, AGENT, seen), played.facts()
+        counts = Counter(name for a in asked for name in ("useful", "with_number") if getattr(a, name))
+        assert len(asked) == facts[f"{AGENT}.questions"] > 0
+        assert counts["useful"] == facts[f"{AGENT}.useful_questions"]
+        assert counts["with_number"] == facts[f"{AGENT}.answers"]
