@@ -1,7 +1,9 @@
 """Stage `evaluate`: who earns what on boards nobody was trained on, and on the boards that people played."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,12 +13,21 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.games.matching.human import human_games, replay, transcript
+from slim_rl.players.chat import ChatService
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
-from slim_rl.seating import check_context, matching_table, reference_table
+from slim_rl.seating import (
+    LEDGER,
+    check_context,
+    matching_table,
+    partner_service,
+    probe_table,
+    reference_table,
+    write_bill,
+)
 from slim_rl.training.checkpoint import load_model, work_folder
 
 GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
@@ -25,33 +36,74 @@ OUTPUT = Path("data/episodes")
 FAITHFUL = MatchingConfig(size=8, selection="dialop")  # the boards that people played
 
 
+TRIES = 3
+"""So often an episode that fails is played before it is left out."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One player's episodes."""
+
+    folder: Path
+    make_table: Callable[[], Table]
+    jobs: list[Job]
+
+
 def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
+    folder = evaluation_folder(config)
+    service = partner_service(config, folder)
+    for series in evaluation(config, folder, service):
+        table, (boards, player) = series.make_table(), series.folder.parts[-2:]
+        title = f"{boards}: {player}"
+        episodes = collect(
+            series.jobs,
+            table.play,
+            series.folder,
+            config.concurrency,
+            title,
+            tries=TRIES,
+            status=table.status,
+        )
+        if failed := [episode for episode in episodes if episode.status == "failed"]:
+            print(
+                f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
+                "`dvc repro --force --single-item evaluate` plays just these."
+            )
+    humans = [human_episode(game) for game in human_games(HUMAN)]
+    write_shard(folder / "human-boards/humans/00000.parquet", humans)
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    shutil.copytree(folder, OUTPUT, ignore=shutil.ignore_patterns(".*", LEDGER))
+    write_bill(OUTPUT, service)
+
+
+def evaluation_folder(config: Config) -> Path:
+    """Where the episodes of this evaluation are gathered until all are there."""
+    root = Path(".work/evaluate")
+    return work_folder(root, config.work_inputs(), GAMES, HUMAN, *CHECKPOINTS.values())
+
+
+def evaluation(config: Config, folder: Path, service: ChatService | None) -> Iterator[Series]:
+    """All that is played: checkpoints and references on held-out boards, references on people's boards, and
+    the probe of the partner."""
     held_out, human = read_games(GAMES), human_games(HUMAN)
-    folder = work_folder(
-        Path(".work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
+
+    def series(boards: str, player: str, games: Sequence[dict], make_table: Callable[[], Table]) -> Series:
+        jobs = [Job(f"{boards}/{player}/{game['game_id']}", game, player) for game in games]
+        return Series(folder / boards / player, make_table, jobs)
+
+    yield series(
+        "partner", "probe", held_out[: config.evaluate.probe_games], partial(probe_table, config, service)
     )
     for player, checkpoint in CHECKPOINTS.items():
-        play(
-            config,
-            checkpoint_table(config, checkpoint, held_out),
-            player,
-            held_out,
-            folder / "held-out" / player,
-        )
+        table = partial(checkpoint_table, config, checkpoint, held_out, service)
+        yield series("held-out", player, held_out, table)
     for player in config.evaluate.references:
-        play(config, reference_table(config, config.board), player, held_out, folder / "held-out" / player)
+        table = partial(reference_table, config, config.board, service)
+        yield series("held-out", player, held_out, table)
     for player in config.evaluate.human_references:
-        play(config, reference_table(config, FAITHFUL), player, human, folder / "human-boards" / player)
-    write_shard(folder / "human-boards/humans/00000.parquet", [human_episode(game) for game in human])
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    shutil.copytree(folder, OUTPUT)
-
-
-def play(config: Config, table: Table, player: str, games: Sequence[dict], folder: Path) -> None:
-    jobs = [Job(f"{folder.parent.name}/{player}/{game['game_id']}", game, player) for game in games]
-    collect(jobs, table.play, folder, config.concurrency, f"{folder.parent.name}: {player}")
+        yield series("human-boards", player, human, partial(reference_table, config, FAITHFUL, service))
 
 
 def human_episode(game: dict) -> Episode:
@@ -68,11 +120,13 @@ def human_episode(game: dict) -> Episode:
     )
 
 
-def checkpoint_table(config: Config, checkpoint: Path, games: Sequence[dict]) -> Table:
+def checkpoint_table(
+    config: Config, checkpoint: Path, games: Sequence[dict], service: ChatService | None = None
+) -> Table:
     model, tokenizer = load_model(checkpoint)
     engine, chat_format = LocalEngine(model), qwen3_format(tokenizer, config.model.thinking)
     check_context(engine, chat_format, games, config)
-    return matching_table(config, engine, chat_format, config.evaluate.temperature)
+    return matching_table(config, engine, chat_format, config.evaluate.temperature, service)
 
 
 if __name__ == "__main__":

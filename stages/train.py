@@ -13,7 +13,7 @@ from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.table import Table
-from slim_rl.seating import check_context, matching_table
+from slim_rl.seating import check_context, matching_table, partner_service, write_bill
 from slim_rl.training.checkpoint import load_model, save_model, work_folder
 from slim_rl.training.grpo import train
 
@@ -31,12 +31,11 @@ def main() -> None:
 
     def make_table(engine: LocalEngine) -> Table:
         check_context(engine, chat_format, games, config)
-        return matching_table(config, engine, chat_format, config.train.temperature)
+        return matching_table(config, engine, chat_format, config.train.temperature, service)
 
-    parameters = config.model_dump(
-        mode="json", include={"seed", "threads", "concurrency", "games", "partner", "model", "train"}
-    )
+    parameters = config.work_inputs("seed", "threads", "concurrency", "games", "partner", "model", "train")
     folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)
+    service = partner_service(config, folder)
     # Curves are written anew from the run's history, so that an interruption leaves no trace in them.
     with Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False) as live:
 
@@ -48,7 +47,8 @@ def main() -> None:
         train(config.train, model, reference, games, make_table, config.concurrency, folder, log)
     save_model(TRAINED, model, tokenizer)
     shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    shutil.copytree(folder / "rollouts", ROLLOUTS)
+    shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
+    write_bill(ROLLOUTS, service)
 
 
 if __name__ == "__main__":

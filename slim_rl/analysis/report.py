@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures, statistics, verdict
 from slim_rl.analysis.measures import AGENT, MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.analysis.shyness import KINDS, Shyness
 from slim_rl.analysis.statistics import Estimate, paired_difference, trend
 from slim_rl.config import MatchingConfig
 from slim_rl.rollout.episode import Episode
@@ -31,6 +32,10 @@ class Findings:
     held_out: Mapping[str, Sample]
     """By player; `base`, `trained` and `bayes` are among them."""
     human_boards: Mapping[str, Sample]
+    shyness: Mapping[str, Shyness] = field(default_factory=dict)
+    """By kind of question; empty if the partner was not probed."""
+    bills: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What calls to a paid partner came to, by stage."""
 
     @cached_property
     def verdict(self) -> verdict.Verdict:
@@ -80,6 +85,16 @@ def metrics(findings: Findings) -> dict[str, Any]:
             "comparison": comparison,
             "training": {**training, "failed": findings.training.failed},
             "verdict": found.text,
+            "shyness": {
+                kind: {
+                    "questions": of_kind.questions,
+                    **_spread("unasked", of_kind.unasked),
+                    **_spread("wrong", of_kind.wrong),
+                    **_spread("withheld", of_kind.withheld),
+                }
+                for kind, of_kind in findings.shyness.items()
+            },
+            **({"partner": findings.bills} if findings.bills else {}),
         }
     )
 
@@ -183,6 +198,7 @@ def render(
         title=title,
         agent=AGENT,
         dialogues=list(dialogues),
+        kinds=KINDS,
         picture=picture,
         board=board,
         parameters=parameters,
