@@ -199,10 +199,13 @@ class ChatService:
                 outcome = self._refusal(error)
                 self.ledger.add(calls=1, **{type(error).__name__: 1})
             except (openai.APIError, TimeoutError, ValueError) as error:
+                unreachable = isinstance(error.__cause__, httpx2.ConnectError)
+                while error.__cause__ is not None:  # the client calls a dropped connection a time-out
+                    error = error.__cause__
                 outcome = _Failure(self._told(error))
-                self._note_unseen(prompt_tokens, type(error).__name__, error)
-            except asyncio.CancelledError as error:
-                self._note_unseen(prompt_tokens, "Cancelled", error)
+                self._note_unseen(0 if unreachable else prompt_tokens, type(error).__name__)
+            except asyncio.CancelledError:
+                self._note_unseen(prompt_tokens, "Cancelled")
                 raise
             else:
                 outcome = self._read(completion, call)
@@ -251,9 +254,9 @@ class ChatService:
             return _Failure(f"NoReply: {self._one_line(message.refusal or f'empty, {ended}')}")
         return Reply(message.content, cut=ended == "length")
 
-    def _note_unseen(self, prompt_tokens: int, name: str, error: BaseException) -> None:
-        """Nobody saw how this call ended; it may have to be paid for, so its estimate counts."""
-        if isinstance(error.__cause__, httpx2.ConnectError) or not self.ledger.price:
+    def _note_unseen(self, prompt_tokens: int, name: str) -> None:
+        """Nobody saw how a call ended. If it was sent, it may have to be paid for, so its estimate counts."""
+        if not prompt_tokens or not self.ledger.price:
             self.ledger.add(calls=1, **{name: 1})
         else:
             self.ledger.add_call(prompt_tokens, 0, self._config.max_reply_tokens)
