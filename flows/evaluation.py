@@ -32,7 +32,7 @@ class PartnerGaveOut(Exception):
     """Episodes of a batch failed through the partner's service; they can be played again."""
 
 
-@flow(task_runner=ThreadPoolTaskRunner(max_workers=BATCHES_AT_ONCE))
+@flow(name="play_evaluation", task_runner=ThreadPoolTaskRunner(max_workers=BATCHES_AT_ONCE))
 def play_evaluation(
     only: list[str] | None = None, batch_episodes: int = 64, parameters: dict[str, Any] | None = None
 ):

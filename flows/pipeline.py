@@ -45,7 +45,7 @@ def pipeline(parameters: dict[str, Any] | None = None, elsewhere: dict[str, str]
         return Failed(message=str(error))
 
 
-@flow
+@flow(name="run_stage")
 def run_stage(stage: str):
     """One stage, for `pipeline`, which holds the workspace meanwhile."""
     log = get_run_logger()

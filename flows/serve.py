@@ -31,7 +31,8 @@ def main() -> None:
     )
     parser.add_argument("--pool", choices=POOLS, default="laptop", help="the worker's")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)  # also where a shell has turned Ctrl-C off
     serve(options.port, options.pool)
 
 
@@ -45,7 +46,6 @@ def serve(port: int, pool: str) -> None:
         "DO_NOT_TRACK": "1",
         "SLIM_RL_REPORTS_URL": reports,
         "SLIM_RL_WORKSPACE": os.environ.get("SLIM_RL_WORKSPACE", str(Path.cwd())),
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "",
     }
     for taken in (port, port + 1):
         with socket.socket() as probe:
@@ -79,7 +79,7 @@ def serve(port: int, pool: str) -> None:
 def _start(parts: ExitStack, *command: str) -> subprocess.Popen:
     # A session of its own: Ctrl-C reaches it through `end`, in the right order.
     Path(".work").mkdir(exist_ok=True)
-    log = parts.enter_context(open(".work/prefect.log", "a"))
+    log = parts.enter_context(Path(".work/prefect.log").open("a"))  # noqa: SIM115
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     parts.callback(end, process)
     return process

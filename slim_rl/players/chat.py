@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -88,7 +89,8 @@ class ChatService:
         self._reserved_dollars = 0.0
         self._stopped = ""  # why no more calls are made
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="chat", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="chat", daemon=True)
+        self._thread.start()
         self._submit(self._connect()).result()
         atexit.register(self.close)
 
@@ -130,10 +132,12 @@ class ChatService:
         return {"model": self._config.model, **totals}
 
     def close(self) -> None:
-        if self._loop.is_running():
-            with suppress(TimeoutError):
-                self._submit(self._client.close()).result(timeout=2)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        """To be called once nobody waits for a reply; a process that ends does it by itself."""
+        atexit.unregister(self.close)
+        with suppress(FutureTimeoutError):
+            self._submit(self._client.close()).result(timeout=2)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=2)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -188,7 +192,7 @@ class ChatService:
         reply_tokens = self._config.max_reply_tokens
         prompt_tokens = sum(len(message["content"]) // 3 + 8 for message in body["messages"])
         async with self._limits.call(prompt_tokens + reply_tokens) as call:
-            reserved = self._reserve(prompt_tokens)
+            reserved = await self._reserve(prompt_tokens)
             try:
                 # A `create` spends more time on looking through the messages' types than on all the rest.
                 async with asyncio.timeout(self._config.timeout_seconds):
@@ -199,11 +203,11 @@ class ChatService:
                 outcome = self._refusal(error)
                 self.ledger.add(calls=1, **{type(error).__name__: 1})
             except (openai.APIError, TimeoutError, ValueError) as error:
-                unreachable = isinstance(error.__cause__, httpx2.ConnectError)
-                while error.__cause__ is not None:  # the client calls a dropped connection a time-out
-                    error = error.__cause__
+                sent = not isinstance(error.__cause__, httpx2.ConnectError)
+                while isinstance(error, openai.APIConnectionError | httpx2.HTTPError) and error.__cause__:
+                    error = error.__cause__  # the client calls a dropped connection a time-out
                 outcome = _Failure(self._told(error))
-                self._note_unseen(0 if unreachable else prompt_tokens, type(error).__name__)
+                self._note_unseen(prompt_tokens if sent else 0, type(error).__name__)
             except asyncio.CancelledError:
                 self._note_unseen(prompt_tokens, "Cancelled")
                 raise
@@ -217,20 +221,24 @@ class ChatService:
                 self._limits.succeeded(call)
         return outcome
 
-    def _reserve(self, prompt_tokens: int) -> float:
-        """The most that a call may cost, set aside until it has ended; raises UserError if it is too much."""
-        if self._stopped:
-            raise UserError(self._stopped)
+    async def _reserve(self, prompt_tokens: int) -> float:
+        """Set the most that a call may cost aside until it has ended, dollars.
+
+        Raises:
+            UserError: no more calls are made, or what is left does not suffice for this one.
+        """
         price, budget = self.ledger.price, self._config.max_cost_dollars
-        if price is None or budget is None:
-            return 0.0
-        dollars = price.dollars(prompt_tokens, 0, self._config.max_reply_tokens)
-        spent = self.ledger.totals["dollars"]
-        if spent + self._reserved_dollars + dollars > budget:
-            self._stopped = (
-                f"partner.max_cost_dollars ({budget:g}) is reached: ${spent:.4f} in {self.ledger.totals['calls']} calls. "
-                "What was finished is kept; raise it and run the same command again."
-            )
+        dollars = price.dollars(prompt_tokens, 0, self._config.max_reply_tokens) if price and budget else 0.0
+        while budget and self.ledger.totals["dollars"] + self._reserved_dollars + dollars > budget:
+            if not self._reserved_dollars:
+                self._stopped = self._stopped or (
+                    f"partner.max_cost_dollars ({budget:g}) is reached: ${self.ledger.totals['dollars']:.4f} in "
+                    f"{self.ledger.totals['calls']} calls. What was finished is kept; raise it and run the same "
+                    "command again."
+                )
+                break
+            await asyncio.sleep(0.02)  # those under way may cost less than what is set aside for them
+        if self._stopped:
             raise UserError(self._stopped)
         self._reserved_dollars += dollars
         return dollars

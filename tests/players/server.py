@@ -83,12 +83,12 @@ class Partner:
     def say(self, messages):
         if self.options.says:
             return self.options.says
+        if len(messages) < 2:
+            return "[accept]"
         board = {
             (REVIEWERS.index(r), SHORT_PAPERS.index(p)): number
             for r, p, number in re.findall(r"^(.+) - (.+): (\d+|\?)$", messages[1]["content"], re.MULTILINE)
         }
-        if not board:
-            return "[accept]"
         heard = messages[-1]["content"].rpartition("Partner: ")[2]
         name = json.dumps(sorted((str(k), v) for k, v in board.items()))
         self.turns[name].add(json.dumps(messages[1:]))
