@@ -86,7 +86,7 @@ class ChatService:
             raise UserError(
                 f"partner.max_cost_dollars is set, but conf/prices.yaml has no price for {config.model}; add it there."
             )
-        self._reserved_dollars = 0.0
+        self._reserved: list[float] = []  # dollars, for each call under way
         self._stopped = ""  # why no more calls are made
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="chat", daemon=True)
@@ -214,7 +214,7 @@ class ChatService:
             else:
                 outcome = self._read(completion, call)
             finally:
-                self._reserved_dollars -= reserved
+                self._reserved.remove(reserved)
             if isinstance(outcome, _Failure) and outcome.crowded:
                 self._limits.pause(call, outcome.after_seconds)
             else:
@@ -229,8 +229,8 @@ class ChatService:
         """
         price, budget = self.ledger.price, self._config.max_cost_dollars
         dollars = price.dollars(prompt_tokens, 0, self._config.max_reply_tokens) if price and budget else 0.0
-        while budget and self.ledger.totals["dollars"] + self._reserved_dollars + dollars > budget:
-            if not self._reserved_dollars:
+        while budget and self.ledger.totals["dollars"] + sum(self._reserved) + dollars > budget:
+            if not self._reserved:
                 self._stopped = self._stopped or (
                     f"partner.max_cost_dollars ({budget:g}) is reached: ${self.ledger.totals['dollars']:.4f} in "
                     f"{self.ledger.totals['calls']} calls. What was finished is kept; raise it and run the same "
@@ -240,7 +240,7 @@ class ChatService:
             await asyncio.sleep(0.02)  # those under way may cost less than what is set aside for them
         if self._stopped:
             raise UserError(self._stopped)
-        self._reserved_dollars += dollars
+        self._reserved.append(dollars)
         return dollars
 
     def _read(self, completion: object, call: Call) -> Reply | _Failure:

@@ -14,9 +14,6 @@ from collections import Counter, defaultdict
 
 from aiohttp import web
 
-from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
-from slim_rl.games.matching.questions import asked_pairs
-
 FAULTS = (
     "429", "429 with retry-after", "500", "503", "dropped", "hang", "truncated", "no choices", "refusal",
 )  # fmt: skip
@@ -86,17 +83,24 @@ class Partner:
         if len(messages) < 2:
             return "[accept]"
         board = {
-            (REVIEWERS.index(r), SHORT_PAPERS.index(p)): number
-            for r, p, number in re.findall(r"^(.+) - (.+): (\d+|\?)$", messages[1]["content"], re.MULTILINE)
+            (reviewer, paper): number
+            for reviewer, paper, number in re.findall(
+                r"^(.+) - (.+): (\d+|\?)$", messages[1]["content"], re.MULTILINE
+            )
         }
         heard = messages[-1]["content"].rpartition("Partner: ")[2]
-        name = json.dumps(sorted((str(k), v) for k, v in board.items()))
+        name = json.dumps(sorted(map(str, board.items())))
         self.turns[name].add(json.dumps(messages[1:]))
         if heard.startswith("[propose]"):
             self.accepted[name] += 1
             return "[accept]"
-        pairs = asked_pairs(heard.removeprefix("[message] "), round(len(board) ** 0.5))
-        told = [f"{REVIEWERS[r]}'s score for {SHORT_PAPERS[p]} is {board[r, p]}." for r, p in pairs]
+        asked = re.findall(r"What is (.+?)'s score for (.+?)\?", heard)
+        told = [
+            f"{reviewer}'s score for {paper} is {board[reviewer, paper]}."
+            if board[reviewer, paper] != "?"
+            else f"I do not know {reviewer}'s score for {paper}."
+            for reviewer, paper in asked
+        ]
         return "[message] " + (" ".join(told) or "Hard to say in general.")
 
     async def counts(self, request):
