@@ -21,7 +21,7 @@ from slim_rl.config import Config, load_config
 from slim_rl.errors import UserError, told_in_a_sentence
 from slim_rl.players.chat import check_service
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.store import finished
+from slim_rl.rollout.store import finished, gather_notes
 from slim_rl.seating import partner_service
 
 BATCHES_AT_ONCE, TRIES = 4, 5
@@ -66,6 +66,8 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
     names = list(only or series)
     if unknown := set(names) - set(series):
         raise UserError(f"There are no episodes {', '.join(unknown)}; there are {', '.join(series)}.")
+    for name in names:
+        gather_notes(series[name].folder)  # of a run that was killed, so that all is in shards in the end
     batches = [
         (name, ids[i : i + batch_episodes])
         for name in names

@@ -7,7 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import finished, forget_notes, note_episode, noted_episodes, shards, write_shard
+from slim_rl.rollout.store import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
 from slim_rl.rollout.table import Job
 
 
@@ -37,13 +37,14 @@ def collect(
     Returns:
         One episode for each job, in the order of the jobs.
     """
+    gather_notes(folder)
     ended = finished(folder)
     missing = [job for job in jobs if job.episode_id not in ended]
-    unwritten: list[Episode] = list(noted_episodes(folder))
+    unwritten: list[Episode] = []
 
     def write() -> None:
         if unwritten:
-            write_shard(folder / f"{len(shards(folder)):05d}.parquet", unwritten)
+            write_shard(next_shard(folder), unwritten)
             unwritten.clear()
             forget_notes(folder)
 

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def shards(folder: Path) -> list[Path]:
     return sorted(path for path in Path(folder).rglob("*.parquet") if not path.name.startswith("."))
 
 
+def next_shard(folder: Path) -> Path:
+    return folder / f"{len(shards(folder)):05d}.parquet"
+
+
 def read_episodes(folder: Path) -> Iterator[Episode]:
     """All episodes below `folder`, tokens included, a shard at a time."""
     for path in shards(folder):
@@ -125,9 +130,16 @@ def forget_notes(folder: Path) -> None:
         path.unlink()
 
 
+def gather_notes(folder: Path) -> None:
+    """Write what a killed process noted below `folder` to a shard."""
+    if noted := list(noted_episodes(folder)):
+        write_shard(next_shard(folder), noted)
+        forget_notes(folder)
+
+
 def finished(folder: Path) -> dict[str, Episode]:
     """By id, the episodes below `folder` that need not be played again."""
-    found = (*read_episodes(folder), *noted_episodes(folder))
+    found = chain(read_episodes(folder), noted_episodes(folder))
     return {episode.episode_id: episode for episode in found if episode.status != "failed"}
 
 
