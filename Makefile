@@ -6,11 +6,15 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test seeds trap lint
+.PHONY: repro test seeds trap lint serve
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
 	dvc repro
+
+# A local Prefect server with a worker and the deployments of prefect.yaml; Ctrl-C ends it.
+serve: .venv/installed
+	@exec python -m flows.serve
 
 test: .venv/installed
 	pytest
