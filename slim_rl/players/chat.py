@@ -167,10 +167,12 @@ class ChatService:
             # OpenAI's newer models know only the first name, most other servers only the second.
             "max_completion_tokens" if config.base_url == OPENAI else "max_tokens": config.max_reply_tokens,
         }
-        name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
-        if self._cache is not None and (kept := self._cache.get(name)) is not None:
-            self.ledger.add(replayed=1)
-            return Reply(*json.loads(kept))
+        name = ""
+        if self._cache is not None:
+            name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
+            if (kept := self._cache.get(name)) is not None:
+                self.ledger.add(replayed=1)
+                return Reply(*json.loads(kept))
         for attempt in range(config.max_retries + 1):
             outcome = await self._call({**body, "seed": (seed + attempt) % 2**31})
             if isinstance(outcome, Reply):
