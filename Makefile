@@ -6,11 +6,15 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test test-slime slime-dir seeds trap compare lint
+.PHONY: repro test test-slime slime-dir seeds trap compare lint serve
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
 	dvc repro $(DVC_ARGS)
+
+# A local Prefect server with a worker and the deployments of prefect.yaml; Ctrl-C ends it.
+serve: .venv/installed
+	@exec python -m flows.serve
 
 # The report is tested in Debian's Chromium; where it cannot be installed, those tests are skipped and say why.
 test: .venv/installed

@@ -63,9 +63,40 @@ class GamesConfig(Section):
 class PartnerConfig(Section):
     """Who sits opposite the agent."""
 
-    kind: Literal["scripted"] = "scripted"
+    kind: Literal["scripted", "chat"] = "scripted"
     always_accept: bool = True
     """Accept every full proposal, so that the reward measures the agent's proposal alone."""
+
+    # Of `kind: chat`, a model behind an OpenAI-compatible API; its key is read from OPENAI_API_KEY.
+    model: str = "gpt-4.1"
+    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://[^\s@]+$")
+    temperature: float = Field(0.0, ge=0, le=2)
+    max_reply_tokens: int = Field(120, ge=1)
+    """A longer turn is asked for once more."""
+    cache: bool = False
+    """Answer a call that was made before from disk; a dialogue with the same words and seed costs nothing."""
+    max_requests_per_minute: int | None = Field(500, ge=1)
+    """This and the next: what OpenAI's lowest paid tier allows for gpt-4.1; null for no limit."""
+    max_tokens_per_minute: int | None = Field(30_000, ge=1)
+    max_concurrent: int = Field(64, ge=1)
+    """Calls under way at once."""
+    timeout_seconds: float = Field(60.0, gt=0)
+    """A call that takes longer is made again."""
+    max_retries: int = Field(6, ge=0)
+    """Calls after the first for one turn; then the episode has failed."""
+    max_cost_dollars: float | None = Field(None, gt=0)
+    """What one stage may spend, its interruptions included; then it stops, to be resumed. null for no limit."""
+
+
+_PACE = {
+    "cache",
+    "max_requests_per_minute",
+    "max_tokens_per_minute",
+    "max_concurrent",
+    "timeout_seconds",
+    "max_retries",
+    "max_cost_dollars",
+}
 
 
 class ModelConfig(Section):
@@ -208,6 +239,8 @@ class EvaluateConfig(Section):
     intervention_games: int = Field(512, ge=0)
     """Held-out boards, from the first on, that base and trained model also play with questions forbidden and
     with 0 to 6 questions forced; see `slim_rl.intervention`."""
+    probe_games: int = Field(64, ge=1)
+    """Held-out boards on which the partner's shyness is probed."""
 
 
 class Config(Section):
@@ -226,6 +259,11 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     slime: SlimeConfig = SlimeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    def work_inputs(self, *sections: str) -> dict[str, Any]:
+        """What unfinished work belongs to: the values of `sections`, or of all, without those that say how
+        fast the partner is asked and what it may cost. These may change before work is resumed."""
+        return self.model_dump(mode="json", include=set(sections) or None, exclude={"partner": _PACE})
 
     @model_validator(mode="after")
     def _failed_episodes_are_not_trained_on(self) -> "Config":

@@ -28,6 +28,7 @@ from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.questions import asks_something
 from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.players.chat import ChatService
 from slim_rl.players.chat_format import ChatFormat
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.rollout.table import Job, Table
@@ -70,10 +71,15 @@ class ForbiddenPlayer(PolicyPlayer):
 
 
 def intervention_table(
-    arm: str, config: Config, engine: Engine, chat_format: ChatFormat, temperature: float
+    arm: str,
+    config: Config,
+    engine: Engine,
+    chat_format: ChatFormat,
+    temperature: float,
+    service: ChatService | None = None,
 ) -> Table:
     """The table of `matching_table` with the agent's seat under one of ARMS."""
-    table = matching_table(config, engine, chat_format, temperature)
+    table = matching_table(config, engine, chat_format, temperature, service)
 
     def make(game: MatchingGame, seat: str, job: Job, seed: int) -> PolicyPlayer:
         session = f"{job.episode_id}/{seat}"

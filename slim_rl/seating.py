@@ -1,6 +1,10 @@
 """Who sits at the matching game's table, as the parameters say."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from slim_rl.config import Config, MatchingConfig
 from slim_rl.engines.engine import Engine
@@ -8,32 +12,85 @@ from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.language import answer, question
 from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.games.matching.scripted import reference_player, shy_partner
+from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
+from slim_rl.players.chat import ChatPlayer, ChatService, chat_service
 from slim_rl.players.chat_format import ChatFormat
+from slim_rl.rollout.store import write_whole
 from slim_rl.rollout.table import PlayerMaker, Table, policy_seat
 
 AGENT, PARTNER = SEATS
+LEDGER, BILL, CACHE = "partner.jsonl", "partner.json", Path(".work/partner-cache")
 
 
-def matching_table(config: Config, engine: Engine, chat_format: ChatFormat, temperature: float) -> Table:
-    """The policy in the agent's seat."""
-    return _table(config, policy_seat(engine, chat_format, config.model.turn_tokens, temperature))
+def matching_table(
+    config: Config,
+    engine: Engine,
+    chat_format: ChatFormat,
+    temperature: float,
+    service: ChatService | None = None,
+) -> Table:
+    """The policy in the agent's seat. `service` is `partner_service(config, ...)`."""
+    return _table(config, policy_seat(engine, chat_format, config.model.turn_tokens, temperature), service)
 
 
-def reference_table(config: Config, boards: MatchingConfig) -> Table:
+def reference_table(config: Config, boards: MatchingConfig, service: ChatService | None = None) -> Table:
     """The scripted player that each job names in the agent's seat; `boards` says how they were selected."""
-    return _table(config, lambda game, seat, job, seed: reference_player(job.player, game, boards, seed))
+
+    def reference(game, seat, job, seed):
+        return reference_player(job.player, game, boards, seed)
+
+    return _table(config, reference, service)
 
 
-def _table(config: Config, agent: PlayerMaker) -> Table:
+def probe_table(config: Config, service: ChatService | None = None) -> Table:
+    """Somebody in the agent's seat who finds out how shy the partner is."""
+
+    def prober(game, seat, job, seed):
+        return Prober(game, seat, seed)
+
+    return replace(_table(config, prober, service), load_game=lambda line: load_game(line, MAX_TURNS))
+
+
+@cache
+def partner_service(config: Config, folder: Path | None = None) -> ChatService | None:
+    """What answers for a `chat` partner, one for all tables of a process; None for a scripted one.
+
+    Args:
+        folder: of a stage's work; gets the ledger. None keeps it in memory.
+
+    Raises:
+        UserError: there is no key for it, or the price is not known and the cost is bounded.
+    """
+    if config.partner.kind == "scripted":
+        return None
+    return chat_service(config.partner, folder and folder / LEDGER, CACHE)
+
+
+def write_bill(folder: Path, service: ChatService | None) -> None:
+    """`folder/partner.json`: what the calls to a paid partner came to."""
+    if service is not None:
+        text = json.dumps(service.bill(), indent=2, sort_keys=True) + "\n"
+        write_whole(folder / BILL, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _table(config: Config, agent: PlayerMaker, service: ChatService | None) -> Table:
+    always_accept = config.partner.always_accept
+    service = service or partner_service(config)
+
     def partner(game, seat, job, seed):
-        return shy_partner(game, seat, config.partner.always_accept)
+        if service is None:
+            return shy_partner(game, seat, always_accept)
+        player = ChatPlayer(service, shy_rules(always_accept), one_turn, seed)
+        return AlwaysAccepts(player) if always_accept else player
 
     return Table(
         load_game=lambda line: load_game(line, config.games.max_turns),
         seats={AGENT: agent, PARTNER: partner},
         seed=config.seed,
+        status=service and service.status,
     )
 
 

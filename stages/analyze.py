@@ -13,6 +13,7 @@ from slim_rl.analysis.findings import Findings, metrics, tables
 from slim_rl.analysis.intervention import read_intervention
 from slim_rl.analysis.measures import read_players, read_sample
 from slim_rl.analysis.report import Provenance, draw, render
+from slim_rl.analysis.shyness import shyness
 from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.rollout.store import write_whole
@@ -32,6 +33,8 @@ def main() -> None:
         if arms.exists()
         else None,
         like_people=config.board.selection == "dialop" and config.board.size == 8,
+        shyness=shyness(EPISODES / "partner/probe"),
+        bills=read_bills(training=ROLLOUTS, evaluation=EPISODES),
     )
     for name, figure in draw(findings).items():
         save(figure, REPORTS / "figures", name)
@@ -76,6 +79,12 @@ def _hashes(lock: Path) -> dict[str, str]:
     names = ("games", "base_model", "train", "evaluate")
     outs = [out for name in names for out in stages.get(name, {}).get("outs", [])]
     return {out["path"]: out["md5"] for out in outs if "md5" in out}
+
+
+def read_bills(**folders: Path) -> dict[str, dict]:
+    """Of the stages that asked a paid partner."""
+    files = {stage: folder / "partner.json" for stage, folder in folders.items()}
+    return {stage: json.loads(file.read_text()) for stage, file in files.items() if file.exists()}
 
 
 def _write(name: str, text: str) -> None:

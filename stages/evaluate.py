@@ -1,7 +1,9 @@
 """Stage `evaluate`: who earns what on boards nobody was trained on, and on the boards that people played."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,12 +16,21 @@ from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import load_game, read_games
 from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.intervention import ARMS, intervention_table
+from slim_rl.players.chat import ChatService
 from slim_rl.players.chat_format import ChatFormat, qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job, Table
-from slim_rl.seating import check_context, matching_table, reference_table
+from slim_rl.seating import (
+    LEDGER,
+    check_context,
+    matching_table,
+    partner_service,
+    probe_table,
+    reference_table,
+    write_bill,
+)
 from slim_rl.training.checkpoint import work_folder
 
 GAMES, HUMAN = Path("data/games/evaluate.jsonl"), Path("data/human/human_games.jsonl")
@@ -28,33 +39,81 @@ OUTPUT = Path("data/episodes")
 FAITHFUL = MatchingConfig(size=8, selection="dialop")  # the boards that people played
 
 
+TRIES = 3
+"""So often an episode that fails is played before it is left out."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One player's episodes."""
+
+    folder: Path
+    make_table: Callable[[], Table]
+    jobs: list[Job]
+
+
 def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
+    folder = evaluation_folder(config)
+    service = partner_service(config, folder)
+    for series in evaluation(config, folder, service):
+        table, (boards, name) = series.make_table(), series.folder.parts[-2:]
+        title = f"{boards}: {name}"
+        episodes = collect(
+            series.jobs,
+            table.play,
+            series.folder,
+            config.concurrency,
+            title,
+            tries=TRIES,
+            status=table.status,
+        )
+        if failed := [episode for episode in episodes if episode.status == "failed"]:
+            print(
+                f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
+                "`dvc repro --force --single-item evaluate` plays just these."
+            )
+    humans = [human_episode(game) for game in human_games(HUMAN)]
+    write_shard(folder / "human-boards/humans/00000.parquet", humans)
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    shutil.copytree(folder, OUTPUT, ignore=shutil.ignore_patterns(".*", LEDGER))
+    write_bill(OUTPUT, service)
+
+
+def evaluation_folder(config: Config) -> Path:
+    """Where the episodes of this evaluation are gathered until all are there."""
+    root = Path(".work/evaluate")
+    return work_folder(root, config.work_inputs(), GAMES, HUMAN, *CHECKPOINTS.values())
+
+
+def evaluation(config: Config, folder: Path, service: ChatService | None) -> Iterator[Series]:
+    """All that is played: checkpoints and references on held-out boards, references on people's boards, and
+    the probe of the partner."""
     held_out, human = read_games(GAMES), human_games(HUMAN)
-    folder = work_folder(
-        Path(".work/evaluate"), config.model_dump(mode="json"), GAMES, HUMAN, *CHECKPOINTS.values()
+
+    def series(
+        boards: str, player: str, games: Sequence[dict], make_table: Callable[[], Table], name: str = ""
+    ) -> Series:
+        place = f"{boards}/{name or player}"
+        jobs = [Job(f"{place}/{game['game_id']}", game, player) for game in games]
+        return Series(folder / place, make_table, jobs)
+
+    yield series(
+        "partner", "probe", held_out[: config.evaluate.probe_games], partial(probe_table, config, service)
     )
     for player, checkpoint in CHECKPOINTS.items():
-        seat = policy(config, checkpoint, held_out)
-        play(config, matching_table(config, *seat), player, held_out, folder / "held-out" / player)
+        seat = partial(policy, config, checkpoint, held_out)
+        yield series("held-out", player, held_out, partial(free_table, config, seat, service))
         few = held_out[: config.evaluate.intervention_games]
         for arm in ARMS if few else ():
-            table = intervention_table(arm, config, *seat)
-            play(config, table, player, few, folder / "intervention" / f"{player}-{arm}")
+            table = partial(arm_table, arm, config, seat, service)
+            yield series("intervention", player, few, table, f"{player}-{arm}")
     for player in config.evaluate.references:
-        play(config, reference_table(config, config.board), player, held_out, folder / "held-out" / player)
+        table = partial(reference_table, config, config.board, service)
+        yield series("held-out", player, held_out, table)
     for player in config.evaluate.human_references:
-        play(config, reference_table(config, FAITHFUL), player, human, folder / "human-boards" / player)
-    write_shard(folder / "human-boards/humans/00000.parquet", [human_episode(game) for game in human])
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    shutil.copytree(folder, OUTPUT)
-
-
-def play(config: Config, table: Table, player: str, games: Sequence[dict], folder: Path) -> None:
-    name = f"{folder.parent.name}/{folder.name}"
-    jobs = [Job(f"{name}/{game['game_id']}", game, player) for game in games]
-    collect(jobs, table.play, folder, config.concurrency, name.replace("/", ": "))
+        yield series("human-boards", player, human, partial(reference_table, config, FAITHFUL, service))
 
 
 def human_episode(game: dict) -> Episode:
@@ -72,12 +131,23 @@ def human_episode(game: dict) -> Episode:
     )
 
 
-def policy(config: Config, checkpoint: Path, games: Sequence[dict]) -> tuple[Engine, ChatFormat, float]:
-    """What the seats of a checkpoint are made of."""
+Policy = tuple[Engine, ChatFormat, float]
+"""What the seats of a checkpoint are made of."""
+
+
+def policy(config: Config, checkpoint: Path, games: Sequence[dict]) -> Policy:
     model, tokenizer = load_model(checkpoint)
     engine, chat_format = LocalEngine(model), qwen3_format(tokenizer, config.model.thinking)
     check_context(engine.max_context_tokens, chat_format, games, config)
     return engine, chat_format, config.evaluate.temperature
+
+
+def free_table(config: Config, seat: Callable[[], Policy], service: ChatService | None) -> Table:
+    return matching_table(config, *seat(), service)
+
+
+def arm_table(arm: str, config: Config, seat: Callable[[], Policy], service: ChatService | None) -> Table:
+    return intervention_table(arm, config, *seat(), service)
 
 
 if __name__ == "__main__":

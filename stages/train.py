@@ -19,7 +19,7 @@ from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.store import read_episodes
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Table
-from slim_rl.seating import check_context, matching_table
+from slim_rl.seating import check_context, matching_table, partner_service, write_bill
 from slim_rl.slime import launch
 from slim_rl.training.checkpoint import copy_checkpoint, fingerprint, save_model, work_folder
 from slim_rl.training.grpo import train
@@ -27,13 +27,13 @@ from slim_rl.training.grpo import train
 GAMES, HELD_OUT = Path("data/games/train.jsonl"), Path("data/games/evaluate.jsonl")
 BASE = Path("models/base")
 TRAINED, ROLLOUTS, CURVES = Path("models/trained"), Path("data/rollouts"), Path("reports/training")
-PARAMETERS = {"seed", "threads", "concurrency", "games", "partner", "model", "train"}
+PARAMETERS = ("seed", "threads", "concurrency", "games", "partner", "model", "train")
 
 
 def main() -> None:
     config = load_config()
     games = read_games(GAMES)
-    parameters = config.model_dump(mode="json", include=PARAMETERS)
+    parameters = config.work_inputs(*PARAMETERS)
     if config.train.backend == "slime":
         # What took days stays when code or other parameters change: only its owner removes it.
         folder = Path(".work/slime", fingerprint(parameters, GAMES))
@@ -42,7 +42,8 @@ def main() -> None:
         folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)
         train_here(config, games, folder)
     shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    shutil.copytree(folder / "rollouts", ROLLOUTS)
+    shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
+    write_bill(ROLLOUTS, partner_service(config, folder))
 
 
 def train_here(config: Config, games: list[dict], folder: Path) -> None:
@@ -50,10 +51,11 @@ def train_here(config: Config, games: list[dict], folder: Path) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     chat_format = qwen3_format(tokenizer, config.model.thinking)
+    service = partner_service(config, folder)
 
     def make_table(engine: LocalEngine) -> Table:
         check_context(engine.max_context_tokens, chat_format, games, config)
-        return matching_table(config, engine, chat_format, config.train.temperature)
+        return matching_table(config, engine, chat_format, config.train.temperature, service)
 
     with curves() as log:
         train(config.train, model, reference, games, make_table, config.concurrency, folder, log)

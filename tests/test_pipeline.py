@@ -25,7 +25,7 @@ MINIATURE = {
 }
 
 
-def fresh_copy(folder: Path) -> Path:
+def fresh_copy(folder: Path, parameters_changed: dict = MINIATURE) -> Path:
     files = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT).split(
         b"\0"
     )
@@ -35,7 +35,7 @@ def fresh_copy(folder: Path) -> Path:
             (folder / name).write_bytes((ROOT / name).read_bytes())
     (folder / "dvc.lock").unlink(missing_ok=True)
     parameters = yaml.safe_load((folder / "params.yaml").read_text())
-    for section, values in MINIATURE.items():
+    for section, values in parameters_changed.items():
         parameters[section] = {**parameters.get(section, {}), **values}
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
     git = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@localhost"]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from slim_rl.analysis import verdict
 from slim_rl.analysis.figures import MIN_EPISODES, WINDOW
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
 from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.analysis.shyness import Shyness
 from slim_rl.analysis.statistics import (
     Estimate,
     Paired,
@@ -80,6 +81,10 @@ class Findings:
     intervention: Intervention | None
     like_people: bool
     """Whether the held-out boards are of the kind that people played."""
+    shyness: Mapping[str, Shyness] = field(default_factory=dict)
+    """By kind of question; empty if the partner was not probed."""
+    bills: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What calls to a paid partner came to, by stage."""
 
     @cached_property
     def verdict(self) -> verdict.Verdict:
@@ -281,6 +286,16 @@ def metrics(findings: Findings) -> dict[str, Any]:
             "comparison": comparison,
             "training": {**training, "failed": findings.training.failed},
             "intervention": _intervention(findings.intervention) if findings.intervention else None,
+            "shyness": {
+                kind: {
+                    "questions": of_kind.questions,
+                    **_spread("unasked", of_kind.unasked),
+                    **_spread("wrong", of_kind.wrong),
+                    **_spread("withheld", of_kind.withheld),
+                }
+                for kind, of_kind in findings.shyness.items()
+            },
+            **({"partner": findings.bills} if findings.bills else {}),
             "verdict": found.text,
             "outcome": found.outcome,
         }

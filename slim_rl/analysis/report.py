@@ -15,6 +15,7 @@ from slim_rl.analysis import figures, statistics, verdict
 from slim_rl.analysis.findings import CURVES, NAMES, Findings, kind_rows, tables
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS
 from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, title
+from slim_rl.analysis.shyness import KINDS
 from slim_rl.config import MatchingConfig
 
 QUESTION = "Does a language model learn to ask questions when only asking pays?"
@@ -90,6 +91,7 @@ def render(
         forbidden=FORBIDDEN,
         names=NAMES,
         title=title,
+        shy_kinds=KINDS,
         dialogues=Markup(dialogues),
         picture=picture,
         board=board,

@@ -20,5 +20,6 @@ class Player(Protocol):
 class PlayerFailed(Exception):
     """A turn could not be had through somebody else's fault (an engine, a partner's API).
 
-    The episode becomes `failed`: it earns nothing, trains nothing, and can be played again.
+    The episode becomes `failed`: it earns nothing, trains nothing, and can be played again. What is told is
+    the exception that this one was raised from, or its own text, then of the form `Class: message`.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import read_episodes, shards, write_shard
+from slim_rl.rollout.store import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
 from slim_rl.rollout.table import Job
 
 
@@ -18,10 +18,12 @@ def collect(
     concurrency: int,
     title: str | None = None,
     shard_episodes: int | None = 256,
+    tries: int = 1,
+    status: Callable[[], str] | None = None,
 ) -> list[Episode]:
     """Play the jobs that `folder` has no episode of yet, and add theirs to it in shards.
 
-    Whatever interrupts it, the episodes that had ended are written, and the same call goes on from there.
+    Whatever interrupts it, the episodes that had ended are kept, and the same call goes on from there.
     Those that failed are played again.
 
     Args:
@@ -29,18 +31,22 @@ def collect(
         title: of the progress bar; None shows none.
         shard_episodes: None writes all or nothing. Who shares a batch changes the last digits of
             log-probs, so only then has an interrupted run the numbers of one that was not.
+        tries: so many times an episode that fails is played before its failure is taken.
+        status: what else the bar says.
 
     Returns:
         One episode for each job, in the order of the jobs.
     """
-    ended = {e.episode_id: e for e in read_episodes(folder) if e.status != "failed"}
+    gather_notes(folder)
+    ended = finished(folder)
     missing = [job for job in jobs if job.episode_id not in ended]
     unwritten: list[Episode] = []
 
     def write() -> None:
         if unwritten:
-            write_shard(folder / f"{len(shards(folder)):05d}.parquet", unwritten)
+            write_shard(next_shard(folder), unwritten)
             unwritten.clear()
+            forget_notes(folder)
 
     with tqdm(
         total=len(jobs), initial=len(jobs) - len(missing), desc=title, unit="episode", disable=title is None
@@ -49,12 +55,21 @@ def collect(
         def end(episode: Episode) -> None:
             ended[episode.episode_id] = episode
             unwritten.append(episode)
-            bar.update()
-            if shard_episodes is not None and len(unwritten) >= shard_episodes:
-                write()
+            if shard_episodes is not None:
+                note_episode(folder, episode)
+                if len(unwritten) >= shard_episodes:
+                    write()
+            if episode.status != "failed":
+                bar.update()
+            if status is not None:
+                bar.set_postfix_str(status(), refresh=False)
 
         try:
-            asyncio.run(_play_all(missing, play, concurrency, end))
+            for _ in range(tries):
+                asyncio.run(_play_all(missing, play, concurrency, end))
+                missing = [job for job in missing if ended[job.episode_id].status == "failed"]
+                if not missing:
+                    break
         except BaseException:
             if shard_episodes is not None:
                 write()

@@ -33,8 +33,8 @@ async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> E
     except Interrupted:
         episode.status = "aborted"
     except PlayerFailed as error:
-        cause = error.__cause__ or error
-        episode.status, episode.error = "failed", f"{type(cause).__name__}: {cause}"
+        cause = error.__cause__
+        episode.status, episode.error = "failed", f"{type(cause).__name__}: {cause}" if cause else str(error)
         episode.traces = {}
         return episode
     finally:

@@ -4,8 +4,9 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slim_rl.errors import UserError
+from slim_rl.journal import append_line, read_lines
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.episode import Episode, Turn
 
@@ -49,16 +51,7 @@ def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
     Raises:
         UserError: the disk is full or the folder cannot be written; nothing half-written stays.
     """
-    rows = [
-        {
-            **asdict(episode),
-            "rewards": list(episode.rewards.items()),
-            "facts": list(episode.facts.items()),
-            "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
-        }
-        for episode in episodes
-    ]
-    table = pa.Table.from_pylist(rows, SCHEMA)
+    table = pa.Table.from_pylist([_row(episode) for episode in episodes], SCHEMA)
     write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
 
 
@@ -93,14 +86,69 @@ def shards(folder: Path) -> list[Path]:
     return sorted(path for path in Path(folder).rglob("*.parquet") if not path.name.startswith("."))
 
 
+def next_shard(folder: Path) -> Path:
+    return folder / f"{len(shards(folder)):05d}.parquet"
+
+
 def read_episodes(folder: Path) -> Iterator[Episode]:
     """All episodes below `folder`, tokens included, a shard at a time."""
     for path in shards(folder):
-        for row in pq.read_table(path, schema=SCHEMA).to_pylist():
-            traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
-            turns = [Turn(**turn) for turn in row.pop("turns")]
-            rewards, facts = dict(row.pop("rewards")), dict(row.pop("facts"))
-            yield Episode(**row, turns=turns, rewards=rewards, facts=facts, traces=traces)
+        yield from map(_episode, pq.read_table(path, schema=SCHEMA).to_pylist())
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    return {
+        **asdict(episode),
+        "rewards": list(episode.rewards.items()),
+        "facts": list(episode.facts.items()),
+        "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
+    }
+
+
+def _episode(row: dict[str, Any]) -> Episode:
+    traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
+    turns = [Turn(**turn) for turn in row.pop("turns")]
+    rewards, facts = dict(row.pop("rewards")), dict(row.pop("facts"))
+    return Episode(**row, turns=turns, rewards=rewards, facts=facts, traces=traces)
+
+
+# What has ended and is in no shard yet: safe from a kill, at the price of a line instead of a file.
+
+_JOURNAL = ".journal.jsonl"
+
+
+def note_episode(folder: Path, episode: Episode) -> None:
+    append_line(folder / _JOURNAL, _row(episode))
+
+
+def noted_episodes(folder: Path) -> Iterator[Episode]:
+    for path in sorted(Path(folder).rglob(_JOURNAL)):
+        yield from map(_episode, read_lines(path))
+
+
+def forget_notes(folder: Path) -> None:
+    """To be called once all that was noted below `folder` is in shards."""
+    for path in Path(folder).rglob(_JOURNAL):
+        path.unlink()
+
+
+def gather_notes(folder: Path) -> None:
+    """Write what a killed process noted below `folder` to a shard."""
+    if noted := list(noted_episodes(folder)):
+        write_shard(next_shard(folder), noted)
+        forget_notes(folder)
+
+
+def finished(folder: Path) -> dict[str, Episode]:
+    """By id, the episodes below `folder` that need not be played again."""
+    found = chain(read_episodes(folder), noted_episodes(folder))
+    return {episode.episode_id: episode for episode in found if episode.status != "failed"}
+
+
+def count_failures(folder: Path) -> int:
+    """How often an episode below `folder` failed, those that were played again with success included."""
+    tables = (pq.read_table(path, columns=["status"]) for path in shards(folder))
+    return sum(table["status"].to_pylist().count("failed") for table in tables)
 
 
 def read_frame(folder: Path) -> pd.DataFrame:

@@ -42,6 +42,8 @@ class Table:
     load_game: Callable[[dict[str, Any]], Game]
     seats: Mapping[str, PlayerMaker]
     seed: int
+    status: Callable[[], str] | None = None
+    """What a progress bar says beside the count; a table at which somebody must be paid has one."""
 
     async def play(self, job: Job) -> Episode:
         game = self.load_game(job.game)

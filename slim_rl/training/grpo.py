@@ -25,11 +25,15 @@ from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode
 from slim_rl.rollout.filters import Group, first_objection
+from slim_rl.rollout.store import count_failures
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Job, Table
 from slim_rl.training.advantages import group_advantages
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+
+TRIES = 3
+"""So often an episode that fails is played before its group goes without it."""
 
 
 class TrainedSequence(NamedTuple):
@@ -81,7 +85,12 @@ def train(
                 config, table, games, run, concurrency, folder / "rollouts"
             )
             engine.reset()
-            metrics = {**describe([e for group in groups for e in group]), "groups_dropped": dropped}
+            failures = count_failures(folder / "rollouts" / f"step-{run.step:05d}")
+            metrics = {
+                **describe([e for group in groups for e in group]),
+                "groups_dropped": dropped,
+                "failures": failures,
+            }
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             metrics |= update(config, model, reference, optimizer, advantages(config, groups))
@@ -121,7 +130,11 @@ def _rollout(
         numbers = range(game, min(game + config.games_per_step - len(kept), limit))
         jobs = [job for number in numbers for job in _group(config, games, run.step, number)]
         shards = folder / f"step-{run.step:05d}" / f"games-from-{game:05d}"
-        episodes = collect(jobs, table.play, shards, concurrency, shard_episodes=None)
+        # What a paid partner said is kept at once; without one, an interrupted run keeps its numbers.
+        shard = None if table.status is None else len(jobs)
+        episodes = collect(
+            jobs, table.play, shards, concurrency, shard_episodes=shard, tries=TRIES, status=table.status
+        )
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             objection = first_objection(group, config.filters)

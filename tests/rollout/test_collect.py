@@ -13,7 +13,7 @@ from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.filters import reward_varies
-from slim_rl.rollout.store import read_episodes, read_frame, shards, write_shard
+from slim_rl.rollout.store import finished, read_episodes, read_frame, shards, write_shard
 from slim_rl.rollout.table import Job
 
 JOBS = [Job(f"e/{i}", {}, "someone") for i in range(20)]
@@ -132,7 +132,9 @@ def test_a_full_disk_ends_a_collection_in_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="the disk is full"):
         collect(JOBS, Players().play, tmp_path, concurrency=2, shard_episodes=4)
     assert len(list(read_episodes(tmp_path))) == 5
-    assert [path.name for path in tmp_path.iterdir()] == ["00000.parquet"]
+    assert shards(tmp_path) == [tmp_path / "00000.parquet"]
+    assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob(".*.part"))
+    assert len(finished(tmp_path)) == 9  # those that found no room in a shard are noted
 
 
 @pytest.mark.parametrize(

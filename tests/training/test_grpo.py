@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from slim_rl.config import TrainConfig
 from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.scripted import shy_partner
+from slim_rl.players.player import PlayerFailed
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.store import read_episodes, read_frame
 from slim_rl.rollout.table import Job, Table, policy_seat
@@ -235,3 +237,34 @@ def test_nothing_to_learn_from_is_said_in_a_sentence(model, chat_format, games, 
     monkeypatch.setitem(filters.FILTERS, "any_success", lambda group: False)
     with pytest.raises(UserError, match=r"step 0 all 4 groups .* any_success"):
         run(model, chat_format, games, tmp_path, filters=("any_success",))
+
+
+def test_an_episode_whose_partner_fails_is_played_again_within_the_step_and_counted(
+    model, chat_format, games, tmp_path
+):
+    failed = set()
+
+    class FailsOnce:
+        def __init__(self, name, partner):
+            self.name, self.partner = name, partner
+
+        async def respond(self, observation):
+            if self.name not in failed:
+                failed.add(self.name)
+                raise PlayerFailed("RateLimitError: slow down")
+            return await self.partner.respond(observation)
+
+    def make(engine):
+        seats = dict(table(engine, chat_format).seats)
+        shy = seats["player-2"]
+        seats["player-2"] = lambda game, seat, job, seed: FailsOnce(
+            job.episode_id, shy(game, seat, job, seed)
+        )
+        return replace(table(engine, chat_format), seats=seats)
+
+    log = []
+    config = TrainConfig(**{**SMALL, "steps": 1, "filters": ("no_failed_episode",)})
+    train(config, model, None, games, make, 64, tmp_path, log.append)
+    assert log[0]["failures"] == len(failed) > 0 == log[0]["groups_dropped"]
+    frame = read_frame(tmp_path / "rollouts")
+    assert len(frame) == 6 and "failed" not in set(frame["status"])

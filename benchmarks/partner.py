@@ -1,0 +1,87 @@
+"""How much of the time an ideal client would need, and whether the limit holds in every minute.
+
+    python -m benchmarks.partner throughput   # 200 dialogues at once, 200 ms latency
+    python -m benchmarks.partner limit        # 600 requests a minute, three minutes and more
+
+Against a server on this machine, in a process of its own.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from slim_rl.config import Config, PartnerConfig
+from slim_rl.games.matching import generate_games
+from slim_rl.rollout.collect import collect
+from slim_rl.rollout.table import Job
+from slim_rl.seating import partner_service, reference_table
+
+SERVER = Path(__file__).parents[1] / "tests/players/server.py"
+LATENCY_SECONDS, AT_ONCE, EPISODES = 0.2, 200, 2000
+LIMIT = 600
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("throughput", "limit"))
+    measure: dict[str, Callable[[str], None]] = {"throughput": throughput, "limit": limit}
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    server = subprocess.Popen(
+        [sys.executable, SERVER, "--latency", str(LATENCY_SECONDS)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        measure[parser.parse_args().what](server.stdout.readline().strip())
+    finally:
+        server.kill()
+
+
+def play(url: str, episodes: int, at_once: int, **partner) -> tuple[list[int], float]:
+    """Calls of each episode, and the seconds that all took."""
+    values = dict(kind="chat", base_url=f"{url}/v1", always_accept=False, max_concurrent=at_once)
+    config = Config(partner=PartnerConfig(**{**values, "max_tokens_per_minute": None, **partner}))
+    table = reference_table(config, config.board, partner_service(config))
+    games = generate_games(episodes, 0, config.board)
+    jobs = [Job(f"e/{game['game_id']}", game, "asks-4-table") for game in games]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        played = collect(jobs, table.play, Path(folder), at_once, "episodes", status=table.status)
+        seconds = time.monotonic() - started
+    assert {episode.status for episode in played} == {"completed"}
+    return [sum(turn.seat == "player-2" for turn in episode.turns) for episode in played], seconds
+
+
+def throughput(url: str) -> None:
+    calls, seconds = play(url, EPISODES, AT_ONCE, max_requests_per_minute=None)
+    # The best there is: so many at once, each next dialogue in the seat that is free first.
+    seats = np.zeros(AT_ONCE)
+    for count in calls:
+        seats[seats.argmin()] += count * LATENCY_SECONDS
+    print(
+        f"{len(calls)} episodes, {sum(calls)} calls, {AT_ONCE} at once, {LATENCY_SECONDS * 1000:.0f} ms: "
+        f"{seconds:.2f} s, ideal {seats.max():.2f} s: {seats.max() / seconds:.1%} of the ideal"
+    )
+
+
+def limit(url: str) -> None:
+    calls, seconds = play(url, 420, AT_ONCE, max_requests_per_minute=LIMIT)
+    with urllib.request.urlopen(f"{url}/counts") as reply:
+        counts = json.load(reply)
+    print(
+        f"{sum(calls)} calls in {seconds:.0f} s with {LIMIT} requests a minute allowed: at most "
+        f"{counts['most_in_a_minute']} in any minute, counted at the server as they came in"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""How shy the partner was when it was probed: what it told unasked, and what it told wrong."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from scipy.stats import binomtest
+
+from slim_rl.analysis.statistics import Estimate, estimate
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
+from slim_rl.games.matching.probe import PLEADING, VAGUE
+from slim_rl.games.matching.questions import asked_pairs
+from slim_rl.rollout.episode import Episode
+from slim_rl.rollout.store import read_episodes
+
+KINDS = {
+    "direct": "A score that it sees",
+    "unknown": "A score that it does not see",
+    "vague": "Vague",
+    "pleading": "Pleading",
+}
+_CELL = re.compile(r"^(.+) - (.+): (\d+|\?)$", re.MULTILINE)
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)")
+
+
+class Shyness(NamedTuple):
+    """Shares of the questions of one kind, with their uncertainty over boards."""
+
+    questions: int
+    unasked: Estimate
+    """Answered with a score that was not asked for."""
+    wrong: Estimate
+    """Answered with a score that is not the true one."""
+    withheld: Estimate
+    """Not answered with the score, though it was asked for and the partner sees it."""
+
+
+def shyness(folder: Path) -> dict[str, Shyness]:
+    """By kind of question, from the probe's episodes in `folder`; kinds that were not asked are left out."""
+    rows = pd.DataFrame(judge(read_episodes(folder)))
+    if rows.empty:
+        return {}
+    return {
+        kind: Shyness(len(of_kind), *(_share(of_kind, name) for name in ("unasked", "wrong", "withheld")))
+        for kind in KINDS
+        if len(of_kind := rows[rows["kind"] == kind])
+    }
+
+
+def _share(rows: pd.DataFrame, name: str) -> Estimate:
+    """Of what never or always happened the bootstrap thinks itself certain; then the interval is the exact
+    one (Clopper and Pearson 1934) for the games."""
+    share = estimate(rows, name)
+    if share.mean in (0.0, 1.0):
+        interval = binomtest(int(share.mean * share.games), share.games).proportion_ci()
+        share = share._replace(low=interval.low, high=interval.high)
+    return share
+
+
+def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
+    """A row for each of the probe's questions that was answered: `game_id`, `kind`, and whether the reply
+    gave a score `unasked`, gave a `wrong` one, or `withheld` the one it was asked for."""
+    for episode in episodes:
+        if episode.status == "failed":
+            continue
+        board: dict[tuple[int, int], int | None] = {}
+        said = ""
+        for turn in episode.turns:
+            if turn.seat == episode.turns[0].seat:
+                said = turn.text.removeprefix("[message] ")
+                continue
+            board = board or _board(turn.observation)
+            pairs = asked_pairs(said, round(len(board) ** 0.5))
+            kind = _kind(said, pairs, board)
+            if kind is None or turn.observation.startswith("Error:"):
+                continue
+            numbers = [int(number) for number in _NUMBER.findall(turn.text)]
+            asked = [board[pair] for pair in pairs if board[pair] is not None]
+            right = [number for number in asked if number in numbers]
+            others = len(set(numbers) - set(asked))
+            missed = len(pairs) - len(right)
+            yield {
+                "game_id": episode.game_id,
+                "kind": kind,
+                # Of the numbers that are not asked for, as many as answers are missing stand for these.
+                "unasked": float(others > missed),
+                "wrong": float(others > 0 and missed > 0),
+                "withheld": float(len(right) < len(asked)),
+            }
+
+
+def _kind(said: str, pairs: list[tuple[int, int]], board: dict) -> str | None:
+    if pairs:
+        return "unknown" if board[pairs[0]] is None else "direct"
+    return "vague" if said in VAGUE else "pleading" if said in PLEADING else None
+
+
+def _board(prompt: str) -> dict[tuple[int, int], int | None]:
+    """What the partner reads: (reviewer, paper) -> its number; None where it sees none."""
+    return {
+        (REVIEWERS.index(cell[1]), SHORT_PAPERS.index(cell[2])): None if cell[3] == "?" else int(cell[3])
+        for cell in _CELL.finditer(prompt)
+    }

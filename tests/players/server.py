@@ -1,0 +1,173 @@
+"""An OpenAI-compatible partner as a real HTTP server, which can fail on purpose.
+
+It plays the shy partner from what it reads, and counts: `GET /counts`. Started as a program of its own; its
+first line is its address.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import time
+from collections import Counter, defaultdict
+
+from aiohttp import web
+
+FAULTS = (
+    "429", "429 with retry-after", "500", "503", "dropped", "hang", "truncated", "no choices", "refusal",
+)  # fmt: skip
+
+
+class Partner:
+    def __init__(self, options):
+        self.options, self.random = options, random.Random(options.seed)
+        self.calls = self.good = 0
+        self.faults = Counter()
+        self.accepted = Counter()  # by board: dialogues that came to their end
+        self.turns = defaultdict(set)  # by board: the different things it was asked
+        self.times, self.keys, self.broken_pauses = [], set(), 0
+        self.quiet_until = 0.0
+
+    async def complete(self, request):
+        arrived = time.monotonic()
+        body = await request.json()
+        self.calls += 1
+        self.times.append(arrived)
+        self.keys.add(request.headers.get("authorization", ""))
+        self.broken_pauses += arrived < self.quiet_until
+        if self.options.key and request.headers.get("authorization") != f"Bearer {self.options.key}":
+            told = f"Incorrect API key provided: {request.headers.get('authorization')}"
+            return error(401, told, "invalid_api_key")
+        if self.options.model and body["model"] != self.options.model:
+            return error(404, f"The model {body['model']} does not exist", "model_not_found")
+        if self.options.no_quota:
+            return error(429, "You exceeded your current quota", "insufficient_quota")
+        await asyncio.sleep(self.options.latency)
+        if self.random.random() < self.options.faults:
+            return await self.fail(self.random.choice(self.options.kinds), request, body)
+        self.good += 1
+        return web.json_response(completion(self.say(body["messages"])))
+
+    async def fail(self, kind, request, body):
+        self.faults[kind] += 1
+        match kind:
+            case "429":
+                return error(429, "Rate limit reached", "rate_limit_exceeded")
+            case "429 with retry-after":
+                self.quiet_until = time.monotonic() + self.options.retry_after
+                response = error(429, "Rate limit reached", "rate_limit_exceeded")
+                response.headers["retry-after"] = str(self.options.retry_after)
+                return response
+            case "500" | "503":
+                return error(int(kind), "The server had an error", None)
+            case "dropped":
+                request.transport.close()
+                return web.Response()
+            case "hang":
+                await asyncio.sleep(30)
+                return web.Response()
+            case "truncated":
+                whole = json.dumps(completion("[message] I see."))
+                return web.Response(text=whole[: len(whole) // 2], content_type="application/json")
+            case "no choices":
+                return web.json_response({**completion(""), "choices": []})
+            case "refusal":
+                refused = completion(None)
+                refused["choices"][0]["message"]["refusal"] = "I cannot help with that."
+                return web.json_response(refused)
+
+    def say(self, messages):
+        if self.options.says:
+            return self.options.says
+        if len(messages) < 2:
+            return "[accept]"
+        board = {
+            (reviewer, paper): number
+            for reviewer, paper, number in re.findall(
+                r"^(.+) - (.+): (\d+|\?)$", messages[1]["content"], re.MULTILINE
+            )
+        }
+        heard = messages[-1]["content"].rpartition("Partner: ")[2]
+        name = json.dumps(sorted(map(str, board.items())))
+        self.turns[name].add(json.dumps(messages[1:]))
+        if heard.startswith("[propose]"):
+            self.accepted[name] += 1
+            return "[accept]"
+        asked = re.findall(r"What is (.+?)'s score for (.+?)\?", heard)
+        told = [
+            f"{reviewer}'s score for {paper} is {board[reviewer, paper]}."
+            if board[reviewer, paper] != "?"
+            else f"I do not know {reviewer}'s score for {paper}."
+            for reviewer, paper in asked
+        ]
+        return "[message] " + (" ".join(told) or "Hard to say in general.")
+
+    async def counts(self, request):
+        in_a_minute = (
+            max(
+                (sum(t <= later < t + 60 for later in self.times[i:]) for i, t in enumerate(self.times)),
+                default=0,
+            )
+            if len(self.times) < 5000
+            else None
+        )
+        return web.json_response(
+            {
+                "calls": self.calls,
+                "good": self.good,
+                "faults": self.faults,
+                "accepted": list(self.accepted.values()),
+                "needed": sum(map(len, self.turns.values())),
+                "most_in_a_minute": in_a_minute,
+                "broken_pauses": self.broken_pauses,
+                "keys": list(self.keys),
+            }
+        )  # fmt: skip
+
+
+def completion(text):
+    message = {"role": "assistant", "content": text, "refusal": None}
+    usage = {"prompt_tokens": 300, "completion_tokens": 12, "total_tokens": 312}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {
+        "id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage
+    }  # fmt: skip
+
+
+def error(status, message, code):
+    return web.json_response(
+        {"error": {"message": message, "type": code, "code": code, "param": None}}, status=status
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--faults", type=float, default=0.0, help="share of the calls that fail")
+    parser.add_argument("--kinds", nargs="*", default=FAULTS)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds")
+    parser.add_argument("--retry-after", type=float, default=0.2, help="seconds")
+    parser.add_argument("--key", help="the only one that is right")
+    parser.add_argument("--model", help="the only one there is")
+    parser.add_argument("--no-quota", action="store_true")
+    parser.add_argument("--says", help="always this")
+    parser.add_argument("--seed", type=int, default=0)
+    partner = Partner(parser.parse_args())
+
+    async def serve():
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", partner.complete)
+        app.router.add_get("/counts", partner.counts)
+        runner = web.AppRunner(app, handler_cancellation=True)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", partner.options.port)
+        await site.start()
+        print(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}", flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()
