@@ -22,6 +22,8 @@ QUESTION = "Does a language model learn to ask questions when only asking pays?"
 _NONE = "\u2013"
 MAX_ROWS = 40
 """Of a table beside a figure; the CSV has them all."""
+MAX_POINTS = 400
+"""Of a curve: more cannot be told apart on the page, and each weighs."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,12 @@ class Provenance:
 
 def draw(findings: Findings) -> dict[str, Figure]:
     """The figures by file name."""
+    curves = _thinned(findings.curves, MAX_POINTS)
     drawn = {
-        "training": figures.training_figure(findings.curves, findings.lines),
+        "training": figures.training_figure(curves, findings.lines),
         "held-out": figures.players_figure(findings.held_out),
         "human-boards": figures.players_figure(findings.human_boards),
-        "kinds": figures.kinds_figure(findings.curves),
+        "kinds": figures.kinds_figure(curves),
         "questions": figures.dose_figure(findings.doses),
     }
     if findings.intervention:
@@ -104,8 +107,9 @@ def render(
     )
 
 
-def _thinned(table: pd.DataFrame) -> pd.DataFrame:
-    every = math.ceil(len(table) / MAX_ROWS)
+def _thinned(table: pd.DataFrame, rows: int = MAX_ROWS) -> pd.DataFrame:
+    """A table over training steps with at most so many of its rows; any other whole."""
+    every = math.ceil(len(table) / rows)
     return table.iloc[::every] if table.columns[0] == "step" else table
 
 
