@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -239,32 +238,30 @@ def test_nothing_to_learn_from_is_said_in_a_sentence(model, chat_format, games, 
         run(model, chat_format, games, tmp_path, filters=("any_success",))
 
 
-def test_an_episode_whose_partner_fails_is_played_again_within_the_step_and_counted(
+def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(
     model, chat_format, games, tmp_path
 ):
     failed = set()
 
     class FailsOnce:
-        def __init__(self, name, partner):
-            self.name, self.partner = name, partner
+        def __init__(self, engine):
+            self.engine, self.max_context_tokens = engine, engine.max_context_tokens
+            self.release = engine.release
 
-        async def respond(self, observation):
-            if self.name not in failed:
-                failed.add(self.name)
+        async def generate(self, input_ids, sampling):
+            if sampling.session not in failed:
+                failed.add(sampling.session)
                 raise PlayerFailed("RateLimitError: slow down")
-            return await self.partner.respond(observation)
-
-    def make(engine):
-        seats = dict(table(engine, chat_format).seats)
-        shy = seats["player-2"]
-        seats["player-2"] = lambda game, seat, job, seed: FailsOnce(
-            job.episode_id, shy(game, seat, job, seed)
-        )
-        return replace(table(engine, chat_format), seats=seats)
+            return await self.engine.generate(input_ids, sampling)
 
     log = []
     config = TrainConfig(**{**SMALL, "steps": 1, "filters": ("no_failed_episode",)})
-    train(config, model, None, games, make, 64, tmp_path, log.append)
-    assert log[0]["failures"] == len(failed) > 0 == log[0]["groups_dropped"]
+
+    def make_table(engine):
+        return table(FailsOnce(engine), chat_format)
+
+    train(config, model, None, games, make_table, 64, tmp_path, log.append)
+    assert log[0]["failures"] == len(failed) == 6
+    assert log[0]["groups_dropped"] == 0
     frame = read_frame(tmp_path / "rollouts")
     assert len(frame) == 6 and "failed" not in set(frame["status"])
