@@ -343,6 +343,9 @@ class ChatPlayer:
         self._messages.append({"role": "assistant", "content": turn})
         return turn
 
+    def recall(self, observation: str, text: str) -> None:
+        self._messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": text}]
+
     async def _turn(self, observation: str, messages: Sequence[Message]) -> str:
         text, cut = await self._service.reply(messages, self._seed)
         if cut:

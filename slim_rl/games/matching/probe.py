@@ -53,3 +53,6 @@ class Prober:
 
     async def respond(self, observation: str) -> str:
         return "[accept]" if MUST_ANSWER in observation else next(self._script, "[accept]")
+
+    def recall(self, observation: str, text: str) -> None:
+        next(self._script, None)

@@ -81,6 +81,10 @@ class AlwaysAccepts:
             return "[accept]"
         return await self._player.respond(observation)
 
+    def recall(self, observation: str, text: str) -> None:
+        if not _proposal_waits(observation):
+            self._player.recall(observation, text)
+
 
 def _proposal_waits(observation: str) -> bool:
     return observation.rstrip().endswith(MUST_ANSWER) or "Answer it with [accept] or [reject]" in observation
