@@ -47,6 +47,11 @@ def play_evaluation(
     try:
         with sole_run(log.info), overridden(parameters or {}):
             config = load_config()
+            if config.evaluate.server:
+                raise UserError(
+                    "The flow play_evaluation plays several series at once, and evaluate.server holds one checkpoint "
+                    "at a time; run the stage instead (dvc repro evaluate)."
+                )
             if config.partner.kind == "chat":
                 check_service(config.partner)
             missing = _play(config, only, batch_episodes)

@@ -232,6 +232,9 @@ class SlimeConfig(Section):
 
 class EvaluateConfig(Section):
     temperature: float = Field(1.0, ge=0)
+    server: str | None = Field(None, pattern=r"\{model\}.*\{port\}|\{port\}.*\{model\}")
+    """Command line of a server that speaks SGLang's HTTP interface, with {model} and {port} in it, to play the
+    checkpoints with; without it the local engine does. For models that it cannot hold or does not know."""
     references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
     """Scripted players on the same boards."""
     human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")

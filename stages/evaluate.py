@@ -1,17 +1,21 @@
 """Stage `evaluate`: who earns what on boards nobody was trained on, and on the boards that people played."""
 
+import atexit
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
+from transformers import AutoTokenizer
 
 from slim_rl.config import Config, MatchingConfig, load_config
 from slim_rl.engines.engine import Engine
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
+from slim_rl.engines.sglang import SGLangEngine, serving
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.games.matching import load_game, read_games
 from slim_rl.games.matching.human import human_games, replay, transcript
@@ -136,10 +140,27 @@ Policy = tuple[Engine, ChatFormat, float]
 
 
 def policy(config: Config, checkpoint: Path, games: Sequence[dict]) -> Policy:
-    model, tokenizer = load_model(checkpoint)
-    engine, chat_format = LocalEngine(model), qwen3_format(tokenizer, config.model.thinking)
+    engine: Engine
+    if config.evaluate.server is None:
+        model, tokenizer = load_model(checkpoint)
+        engine = LocalEngine(model)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        engine = SGLangEngine(served(config.evaluate.server, checkpoint), config.model.context_tokens)
+    chat_format = qwen3_format(tokenizer, config.model.thinking)
     check_context(engine.max_context_tokens, chat_format, games, config)
     return engine, chat_format, config.evaluate.temperature
+
+
+_servers = ExitStack()
+atexit.register(_servers.close)
+
+
+@lru_cache(maxsize=1)
+def served(command: str, checkpoint: Path) -> str:
+    """The address of a server for `checkpoint`; the one for another checkpoint makes room for it."""
+    _servers.close()
+    return _servers.enter_context(serving(command, checkpoint))
 
 
 def free_table(config: Config, seat: Callable[[], Policy], service: ChatService | None) -> Table:
