@@ -67,6 +67,10 @@ class Partner:
             case "hang":
                 await asyncio.sleep(30)
                 return web.Response()
+            case "garbage":
+                request.transport.write(b"This is not HTTP.\r\n\r\n")
+                request.transport.close()
+                return web.Response()
             case "truncated":
                 whole = json.dumps(completion("[message] I see."))
                 return web.Response(text=whole[: len(whole) // 2], content_type="application/json")

@@ -89,6 +89,7 @@ def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go
         ("500", "InternalServerError"),
         ("dropped", "ServerDisconnectedError"),
         ("hang", "TimeoutError"),
+        ("garbage", "Error"),
         ("truncated", "JSONDecodeError"),
         ("no choices", "EmptyReply"),
         ("refusal", "NoReply: I cannot help with that."),
