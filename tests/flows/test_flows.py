@@ -101,7 +101,8 @@ def prefect(tmp_path_factory):
     running = Prefect(tmp_path_factory.mktemp("flows"))
     yield running
     if running.process.poll() is None:
-        running.process.kill()
+        running.process.terminate()  # which ends server and worker, too
+        running.process.wait()
 
 
 def processes_in(folder: Path) -> list[str]:
