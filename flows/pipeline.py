@@ -16,7 +16,7 @@ from prefect.states import Failed
 
 from flows.workspace import overridden, repro, sole_run, stages
 from slim_rl.config import load_config
-from slim_rl.errors import UserError
+from slim_rl.errors import UserError, told_in_a_sentence
 
 REPORTS = Path("reports")
 
@@ -104,5 +104,13 @@ def _check_partner() -> None:
         check_service(partner)
 
 
+def main() -> None:
+    _check_partner()  # before a server is started for the flow
+    state = pipeline(return_state=True)
+    if not state.is_completed():
+        raise UserError(state.message)
+
+
 if __name__ == "__main__":
-    pipeline()
+    with told_in_a_sentence():
+        main()

@@ -21,6 +21,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple, TypeVar
 
+import aiohttp
 import httpx2
 import openai
 from diskcache import Cache
@@ -39,6 +40,8 @@ Message = dict[str, str]
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 30.0
 _PATIENCE_SECONDS = 600.0  # a service that asks for a longer pause than this stops the run
+_BROKEN = (openai.APIError, httpx2.HTTPError, aiohttp.ClientError, OSError, ValueError)
+"""What comes of a call that was cut off, timed out, or answered with something that is no reply."""
 _NO_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 _ONE_DIALOGUE = {"context_length_exceeded", "content_filter", "content_policy_violation"}
 
@@ -204,7 +207,7 @@ class ChatService:
             except openai.APIStatusError as error:
                 outcome = self._refusal(error)
                 self.ledger.add(calls=1, **{type(error).__name__: 1})
-            except (openai.APIError, TimeoutError, ValueError) as error:
+            except _BROKEN as error:
                 sent = not isinstance(error.__cause__, httpx2.ConnectError)
                 while isinstance(error, openai.APIConnectionError | httpx2.HTTPError) and error.__cause__:
                     error = error.__cause__  # the client calls a dropped connection a time-out

@@ -101,7 +101,8 @@ def prefect(tmp_path_factory):
     running = Prefect(tmp_path_factory.mktemp("flows"))
     yield running
     if running.process.poll() is None:
-        running.process.kill()
+        running.process.terminate()  # which ends server and worker, too
+        running.process.wait()
 
 
 def processes_in(folder: Path) -> list[str]:
@@ -266,12 +267,10 @@ def test_a_wrong_key_ends_the_flow_with_a_sentence_and_the_key_is_nowhere(prefec
     server, url = serve("--key", "another")
     try:
         set_partner(evaluation, url)
-        started = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "flows.evaluation"],
             cwd=evaluation, env=prefect.environment, capture_output=True, text=True,
         )  # fmt: skip
-        took = time.monotonic() - started
         flow = play(prefect, evaluation)
         flow.wait()
         assert counts(url)["keys"] == [f"Bearer {KEY}"]
@@ -279,7 +278,6 @@ def test_a_wrong_key_ends_the_flow_with_a_sentence_and_the_key_is_nowhere(prefec
         server.kill()
     sentence = f"The partner's service at {url}/v1 refuses the key in OPENAI_API_KEY; set the right one."
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"error: {sentence}\n")
-    assert took < 5
     assert sentence in (evaluation / "flow.log").read_text()
     assert grep(KEY, evaluation, prefect.home) == []
 

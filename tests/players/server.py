@@ -67,6 +67,10 @@ class Partner:
             case "hang":
                 await asyncio.sleep(30)
                 return web.Response()
+            case "garbage":
+                request.transport.write(b"This is not HTTP.\r\n\r\n")
+                request.transport.close()
+                return web.Response()
             case "truncated":
                 whole = json.dumps(completion("[message] I see."))
                 return web.Response(text=whole[: len(whole) // 2], content_type="application/json")
@@ -82,25 +86,17 @@ class Partner:
             return self.options.says
         if len(messages) < 2:
             return "[accept]"
-        board = {
-            (reviewer, paper): number
-            for reviewer, paper, number in re.findall(
-                r"^(.+) - (.+): (\d+|\?)$", messages[1]["content"], re.MULTILINE
-            )
-        }
+        board = messages[1]["content"].partition("\nPartner: ")[0]
         heard = messages[-1]["content"].rpartition("Partner: ")[2]
-        name = json.dumps(sorted(map(str, board.items())))
-        self.turns[name].add(json.dumps(messages[1:]))
+        self.turns[board].add(hash(tuple(message["content"] for message in messages[1:])))
         if heard.startswith("[propose]"):
-            self.accepted[name] += 1
+            self.accepted[board] += 1
             return "[accept]"
-        asked = re.findall(r"What is (.+?)'s score for (.+?)\?", heard)
-        told = [
-            f"{reviewer}'s score for {paper} is {board[reviewer, paper]}."
-            if board[reviewer, paper] != "?"
-            else f"I do not know {reviewer}'s score for {paper}."
-            for reviewer, paper in asked
-        ]
+        told = []
+        for reviewer, paper in re.findall(r"What is (.+?)'s score for (.+?)\?", heard):
+            number = re.search(rf"^{reviewer} - {paper}: (.+)$", board, re.MULTILINE)[1]
+            pair = f"{reviewer}'s score for {paper}"
+            told.append(f"I do not know {pair}." if number == "?" else f"{pair} is {number}.")
         return "[message] " + (" ".join(told) or "Hard to say in general.")
 
     async def counts(self, request):
