@@ -137,7 +137,7 @@ def test_a_deployed_pipeline_completes_and_a_second_run_skips_every_stage(prefec
     [metrics] = prefect.artifacts("metrics", first)
     assert {"base", "trained", "bayes"} <= {row["player"] for row in json.loads(metrics)}
     [figures] = prefect.artifacts("figures", first)
-    assert figures.count("![") == 4
+    assert figures.count("![") == 6
     [report] = prefect.artifacts("report", first)
     with urllib.request.urlopen(re.search(r"http://[^)\s]+", report)[0]) as page:
         assert b"<!DOCTYPE html>" in page.read(200)

@@ -329,4 +329,4 @@ def test_a_killed_collection_keeps_every_dialogue_that_was_held(serve, service, 
     episodes = evaluation(config, service(config), 200, tmp_path)
     assert {episode.status for episode in episodes} == {"completed"}
     twice = sum(count - 1 for count in server.counts()["accepted"])
-    assert twice <= 4  # those whose last reply was under way as the kill came
+    assert twice <= 8  # those whose last reply, of 4 at a time, was under way or on its way to the disk
