@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test test-slime slime-dir seeds trap compare lint serve
+.PHONY: repro test quick test-slime slime-dir seeds trap compare lint serve
 .DELETE_ON_ERROR:
 
 repro: .venv/installed
@@ -22,6 +22,10 @@ test: .venv/installed
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
 	pytest
+
+# What to run while working: all but the flows and the whole pipeline in miniature.
+quick: .venv/installed
+	pytest --ignore tests/flows --ignore tests/test_pipeline.py
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime

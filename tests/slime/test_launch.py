@@ -17,7 +17,7 @@ from slime.utils.arguments import get_slime_extra_args_provider
 from slim_rl.config import Config, load_config
 from slim_rl.slime import launch
 
-PROFILES = sorted((ROOT / "conf").glob("*.yaml"))
+PROFILES = sorted((ROOT / "conf").glob("qwen*.yaml"))
 DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
 
 
