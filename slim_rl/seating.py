@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slim_rl.config import Config, MatchingConfig
 from slim_rl.engines.engine import Engine
@@ -16,10 +17,12 @@ from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.games.matching.scripted import reference_player, shy_partner
 from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
-from slim_rl.players.chat import ChatPlayer, ChatService, chat_service
 from slim_rl.players.chat_format import ChatFormat
 from slim_rl.rollout.store import write_whole
 from slim_rl.rollout.table import PlayerMaker, Table, policy_seat
+
+if TYPE_CHECKING:  # a scripted partner does not need the libraries of one behind an API
+    from slim_rl.players.chat import ChatService
 
 AGENT, PARTNER = SEATS
 LEDGER, BILL, CACHE = "partner.jsonl", "partner.json", Path(".work/partner-cache")
@@ -30,13 +33,13 @@ def matching_table(
     engine: Engine,
     chat_format: ChatFormat,
     temperature: float,
-    service: ChatService | None = None,
+    service: "ChatService | None" = None,
 ) -> Table:
     """The policy in the agent's seat. `service` is `partner_service(config, ...)`."""
     return _table(config, policy_seat(engine, chat_format, config.model.turn_tokens, temperature), service)
 
 
-def reference_table(config: Config, boards: MatchingConfig, service: ChatService | None = None) -> Table:
+def reference_table(config: Config, boards: MatchingConfig, service: "ChatService | None" = None) -> Table:
     """The scripted player that each job names in the agent's seat; `boards` says how they were selected."""
 
     def reference(game, seat, job, seed):
@@ -45,7 +48,7 @@ def reference_table(config: Config, boards: MatchingConfig, service: ChatService
     return _table(config, reference, service)
 
 
-def probe_table(config: Config, service: ChatService | None = None) -> Table:
+def probe_table(config: Config, service: "ChatService | None" = None) -> Table:
     """Somebody in the agent's seat who finds out how shy the partner is."""
 
     def prober(game, seat, job, seed):
@@ -55,7 +58,7 @@ def probe_table(config: Config, service: ChatService | None = None) -> Table:
 
 
 @cache
-def partner_service(config: Config, folder: Path | None = None) -> ChatService | None:
+def partner_service(config: Config, folder: Path | None = None) -> "ChatService | None":
     """What answers for a `chat` partner, one for all tables of a process; None for a scripted one.
 
     Args:
@@ -66,23 +69,27 @@ def partner_service(config: Config, folder: Path | None = None) -> ChatService |
     """
     if config.partner.kind == "scripted":
         return None
+    from slim_rl.players.chat import chat_service
+
     return chat_service(config.partner, folder and folder / LEDGER, CACHE)
 
 
-def write_bill(folder: Path, service: ChatService | None) -> None:
+def write_bill(folder: Path, service: "ChatService | None") -> None:
     """`folder/partner.json`: what the calls to a paid partner came to."""
     if service is not None:
         text = json.dumps(service.bill(), indent=2, sort_keys=True) + "\n"
         write_whole(folder / BILL, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def _table(config: Config, agent: PlayerMaker, service: ChatService | None) -> Table:
+def _table(config: Config, agent: PlayerMaker, service: "ChatService | None") -> Table:
     always_accept = config.partner.always_accept
     service = service or partner_service(config)
 
     def partner(game, seat, job, seed):
         if service is None:
             return shy_partner(game, seat, always_accept)
+        from slim_rl.players.chat import ChatPlayer
+
         player = ChatPlayer(service, shy_rules(always_accept), one_turn, seed)
         return AlwaysAccepts(player) if always_accept else player
 
