@@ -156,7 +156,7 @@ class TrainConfig(Section):
     filters: tuple[FilterName, ...] = ("no_failed_episode", "reward_varies")
     """Groups that any of these drops are replaced by groups of further games."""
     max_oversampling: float = Field(2.0, ge=1)
-    """Stop looking for full batches after so many times the games a step needs."""
+    """Stop looking for full batches after so many times the games a step needs (`local` alone)."""
     learning_rate: float = Field(2e-4, gt=0)
     warmup_steps: int = Field(5, ge=0)
     weight_decay: float = Field(0.0, ge=0)
@@ -209,9 +209,9 @@ class SlimeConfig(Section):
     """In one forward and backward pass; bounds memory."""
     sglang_memory_fraction: float = Field(0.7, gt=0, lt=1)
     """Of a GPU, for SGLang's weights and cache."""
-    retry_seconds: float = Field(300, gt=0)
+    retry_seconds: float = Field(900, gt=0)
     """An engine that does not answer is tried again for so long; then the episode has failed."""
-    request_timeout_seconds: float = Field(600, gt=0)
+    request_timeout_seconds: float = Field(300, gt=0)
     """A request without an answer counts as hung after so long, and is sent again."""
     partial_rollout: bool = False
     """Keep the dialogues that are under way when a rollout is full, and go on with them in the next one."""
@@ -228,6 +228,12 @@ class SlimeConfig(Section):
         if self.external_engines or self.colocate == (self.rollout_gpus is None):
             return self
         raise ValueError("give rollout_gpus if colocate is false, and only then")
+
+    @model_validator(mode="after")
+    def _hung_requests_are_sent_again(self) -> "SlimeConfig":
+        if self.request_timeout_seconds >= self.retry_seconds:
+            raise ValueError("request_timeout_seconds must be less than retry_seconds")
+        return self
 
 
 class EvaluateConfig(Section):

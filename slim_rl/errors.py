@@ -5,6 +5,7 @@ that failed through somebody else's fault is `slim_rl.players.player.PlayerFaile
 and end in a traceback.
 """
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ class UserError(Exception):
 @contextmanager
 def told_in_a_sentence() -> Iterator[None]:
     """Turn a `UserError` into its sentence on standard error and exit code 1."""
+    # Asked to end (a cancelled flow, a scheduler), it ends as by Ctrl-C: work is kept, servers are ended.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     except UserError as error:

@@ -36,7 +36,8 @@ def main() -> None:
     parameters = config.work_inputs(*PARAMETERS)
     if config.train.backend == "slime":
         # What took days stays when code or other parameters change: only its owner removes it.
-        folder = Path(".work/slime", fingerprint(parameters, GAMES))
+        weights = [[file.name, file.stat().st_size] for file in sorted(BASE.iterdir())]
+        folder = Path(".work/slime", fingerprint(parameters, GAMES, BASE / "config.json", weights))
         train_on_slime(config, games, folder)
     else:
         folder = work_folder(Path(".work/train"), parameters, GAMES, BASE)

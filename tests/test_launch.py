@@ -40,7 +40,10 @@ saved = sys.argv[sys.argv.index("--save-hf") + 1]
 last = int(sys.argv[sys.argv.index("--num-rollout") + 1]) - 1
 folder = pathlib.Path(saved.format(rollout_id=last))
 folder.mkdir(parents=True)
-(folder / "config.json").write_text("{}")
+(folder / "model.safetensors.index.json").write_text("{}")
+state = folder.parents[1] / f"megatron/rollout/global_dataset_state_dict_{last}.pt"
+state.parent.mkdir(parents=True, exist_ok=True)
+state.touch()
 """
 STAYS = """
 import os, pathlib, time
@@ -97,8 +100,28 @@ def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
 
 def test_a_run_that_fails_is_told_in_a_sentence(workspace):
     (workspace / "slime/train.py").write_text("raise SystemExit(3)")
-    with pytest.raises(UserError, match=r"exit code 3 before step 3.*goes on from its last checkpoint"):
+    with pytest.raises(
+        UserError, match=r"exit code 3 before step 3 was saved.*goes on from its last checkpoint"
+    ):
         run(workspace, config_of(workspace))
+
+
+@pytest.mark.parametrize(("whole", "goes_on_from"), [([19], "19"), ([], None), ([19, 39], "39")])
+def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(workspace, whole, goes_on_from):
+    """Megatron says 39 is there; its Hugging Face checkpoint is not always whole."""
+    folder = workspace / "run"
+    (folder / "megatron/rollout").mkdir(parents=True)
+    (folder / "megatron/latest_checkpointed_iteration.txt").write_text("39")
+    for step in (19, 39):
+        (folder / f"hf/{step}").mkdir(parents=True)
+        if step in whole:
+            (folder / f"hf/{step}/model.safetensors.index.json").touch()
+            (folder / f"megatron/rollout/global_dataset_state_dict_{step}.pt").touch()
+    (workspace / "slime/train.py").write_text("raise SystemExit(3)")
+    with pytest.raises(UserError):
+        run(workspace, config_of(workspace))
+    tracker = folder / "megatron/latest_checkpointed_iteration.txt"
+    assert (tracker.read_text() if tracker.exists() else None) == goes_on_from
 
 
 def test_without_slimes_source_the_sentence_says_how_to_get_it(workspace):
@@ -140,7 +163,7 @@ def test_a_dry_run_prints_a_command_that_can_be_pasted(workspace):
     words = shlex.split(shown)
     assert words[words.index("--hf-checkpoint") + 1] == str(workspace / "models/base")
     subprocess.run(["bash", "-c", shown], check=True)  # the script in SLIME's place takes it
-    assert (workspace / ".work/slime/dry-run/hf/2/config.json").exists()
+    assert (workspace / ".work/slime/dry-run/hf/2/model.safetensors.index.json").exists()
 
 
 def test_a_cluster_that_is_there_gets_a_job(workspace, monkeypatch):
@@ -167,6 +190,9 @@ flag = lambda name: sys.argv[sys.argv.index(name) + 1]
 last = int(flag("--num-rollout")) - 1
 shutil.copytree(flag("--hf-checkpoint"), flag("--save-hf").format(rollout_id=last))
 folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_rl_folder"])
+(folder / f"hf/{last}/model.safetensors.index.json").touch()
+(folder / "megatron/rollout").mkdir(parents=True)
+(folder / f"megatron/rollout/global_dataset_state_dict_{last}.pt").touch()
 for step in range(last + 1):
     episode = Episode(f"e{step}", "g", "policy", step, rewards={"player-1": step / 10})
     write_shard(folder / f"rollouts/step-{step:05d}/00000.parquet", [episode])

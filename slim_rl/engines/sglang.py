@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tenacity import (
     RetryError,
     retry_if_exception_type,
     stop_after_delay,
+    stop_any,
     wait_random_exponential,
 )
 
@@ -60,12 +61,17 @@ class SGLangEngine:
         return generation(await self.request(input_ids, sampling))
 
     async def request(
-        self, input_ids: Sequence[int], sampling: Sampling, sampling_params: Mapping[str, Any] | None = None
+        self,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        sampling_params: Mapping[str, Any] | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
         """The server's answer as it came.
 
         Args:
             sampling_params: what SGLang shall heed beside what `sampling` says, by SGLang's names.
+            given_up: whether nobody waits for the answer any more, so that it is not tried again.
 
         Raises:
             EngineFailed
@@ -90,7 +96,7 @@ class SGLangEngine:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
                 wait=wait_random_exponential(multiplier=0.25, max=10),
-                stop=stop_after_delay(self._retry_seconds),
+                stop=stop_any(stop_after_delay(self._retry_seconds), lambda attempt: given_up()),
             ):
                 with attempt:
                     return await self._post(payload, headers)
@@ -108,14 +114,15 @@ class SGLangEngine:
             connector = aiohttp.TCPConnector(limit=0)
             self._client = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=False)
         async with self._client.post(self._url, json=payload, headers=headers) as response:
-            if response.status in _TRANSIENT_STATUSES:
-                raise _Transient(f"{response.status} {(await response.text())[:200]}")
-            if response.status != 200:
-                raise EngineFailed(f"{self._url} answered {response.status}: {(await response.text())[:500]}")
             try:
-                return await response.json()
+                if response.status == 200:
+                    return await response.json()
+                told = f"{response.status}: {(await response.text())[:500]}"
             except (ValueError, aiohttp.ClientError) as error:
-                raise _Transient(f"an answer that is not JSON: {error}") from error
+                raise _Transient(f"an answer that cannot be read: {error}") from error
+            if response.status in _TRANSIENT_STATUSES:
+                raise _Transient(told)
+            raise EngineFailed(f"{self._url} answered {told}")
 
     def release(self, session: str) -> None:
         """The server forgets by itself."""
@@ -153,6 +160,10 @@ def serving(command: str, checkpoint: Path, start_seconds: float = 1800.0) -> It
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -25,7 +25,7 @@ from slime.rollout.filter_hub.base_types import DynamicFilterOutput
 from slime.utils.types import Sample
 
 from slim_rl.config import Config, load_config
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.engines.sglang import SGLangEngine, generation
 from slim_rl.errors import UserError
 from slim_rl.players.chat_format import ChatFormat, qwen3_format
@@ -34,7 +34,7 @@ from slim_rl.rollout.filters import FILTERS, Group, first_objection
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Job, Table
-from slim_rl.seating import matching_table
+from slim_rl.seating import matching_table, partner_service
 from slim_rl.training.advantages import group_advantages
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def generate(
         UserError: episode after episode failed, so that nothing can come of it.
     """
     started = time.monotonic()
-    if sample.tokens and sample.status != Sample.Status.ABORTED:  # it failed, and gets another chance
+    if sample.tokens and _begun(sample) is None:  # it failed, and gets another chance
         vars(sample).update(vars(_blank(sample)))
     recorder = Recorder(args, sample, sampling_params, evaluation)
     if sample.label is None or not sample.metadata:
@@ -101,16 +101,17 @@ class Recorder:
             sample.tokens = list(input_ids)
         elif heard := list(input_ids[len(sample.tokens) :]):
             sample.append_response_tokens(self._args, tokens=heard, trainable=False, text=self._text(heard))
-        if sglang_rollout.GenerateState(self._args).aborted:
+        if self._aborted():
             return Generation([], [], "abort")
         limit = self._sampling_params.get("max_new_tokens") or sampling.max_new_tokens
-        sampling = replace(
-            sampling, max_new_tokens=min(sampling.max_new_tokens, limit), session=sample.session_id
-        )
+        session = sample.session_id or sampling.session  # SLIME names none in an evaluation
+        sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, limit), session=session)
         started = time.monotonic()
-        answer = await _engine(self._args).request(input_ids, sampling, self._sampling_params)
+        answer = await _engine(self._args).request(input_ids, sampling, self._sampling_params, self._aborted)
         self.seconds += time.monotonic() - started
         sampled = generation(answer)
+        if sampled.finish_reason == "abort" and not self._aborted():
+            raise EngineFailed("the engine ended the request by itself")
         sample.append_response_tokens(
             self._args,
             tokens=sampled.token_ids,
@@ -146,6 +147,9 @@ class Recorder:
                 for sibling in self._samples.values():
                     sibling.rollout_id = self._first.index
         return self._samples[seat]
+
+    def _aborted(self) -> bool:
+        return sglang_rollout.GenerateState(self._args).aborted
 
     def _text(self, token_ids: list[int]) -> str:
         return sglang_rollout.GenerateState(self._args).tokenizer.decode(token_ids)
@@ -327,15 +331,23 @@ def _table(args: Any, recorder: Recorder, sampling_params: dict[str, Any]) -> Ta
     config = _config(getattr(args, "slim_rl_params", None))
     tokenizer = sglang_rollout.GenerateState(args).tokenizer
     chat_format = _chat_format(tokenizer, config.model.thinking)
-    table = matching_table(config, recorder, chat_format, sampling_params.get("temperature", 1.0))
+    folder = getattr(args, "slim_rl_folder", None)
+    service = partner_service(config, folder and Path(folder))
+    temperature = sampling_params.get("temperature", 1.0)
+    table = matching_table(config, recorder, chat_format, temperature, service)
     return replace(table, seed=sampling_params.get("sampling_seed", table.seed))
 
 
 def _job(sample: Sample, evaluation: bool) -> Job:
     line = {"prompt": sample.prompt, "game_state": sample.metadata, "game_id": sample.label}
     purpose = "evaluate" if evaluation else "train"
-    begun = sample.metadata.get(EPISODE) if sample.status == Sample.Status.ABORTED else None
-    return Job(f"{purpose}/{sample.label}/{sample.index}", line, "policy", begun=begun)
+    return Job(f"{purpose}/{sample.label}/{sample.index}", line, "policy", begun=_begun(sample))
+
+
+def _begun(sample: Sample) -> Episode | None:
+    """The episode to go on with. (SLIME may call a sample aborted whose episode failed before.)"""
+    episode = sample.metadata.get(EPISODE)
+    return episode if episode is not None and episode.status == "aborted" else None
 
 
 def _blank(sample: Sample) -> Sample:

@@ -66,7 +66,6 @@ def arguments(config: Config, base: Path, games: Path, held_out: Path, folder: P
         "num-rollout": train.steps,
         "rollout-batch-size": train.games_per_step,
         "n-samples-per-prompt": train.samples_per_game,
-        "over-sampling-batch-size": math.ceil(train.games_per_step * train.max_oversampling),
         "rollout-temperature": train.temperature,
         "rollout-max-response-len": config.model.turn_tokens,
         "rollout-max-context-len": config.model.context_tokens,
@@ -97,7 +96,7 @@ def arguments(config: Config, base: Path, games: Path, held_out: Path, folder: P
         "optimizer": "adam",
         "lr": train.learning_rate,
         "lr-decay-style": "constant",
-        "lr-warmup-iters": train.warmup_steps * train.minibatches,
+        "lr-warmup-iters": min(train.warmup_steps, train.steps - 1) * train.minibatches,
         "weight-decay": train.weight_decay,
         "adam-beta1": 0.9,
         "adam-beta2": 0.95,
@@ -123,7 +122,7 @@ def arguments(config: Config, base: Path, games: Path, held_out: Path, folder: P
             "eval-interval": slime.evaluate_every,
             "eval-prompt-data": ("held_out", held_out),
             "n-samples-per-eval-prompt": 1,
-            "eval-temperature": config.evaluate.temperature or None,
+            "eval-temperature": config.evaluate.temperature,
         }
     if slime.wandb_project:
         flags |= {"use-wandb": True, "wandb-project": slime.wandb_project, "wandb-group": folder.name}
@@ -227,17 +226,37 @@ def run(config: Config, base: Path, games: Path, held_out: Path, folder: Path) -
     """
     paths = [path.resolve() for path in (base, games, held_out, folder)]
     write_hooks_file(config, paths[-1])
+    _forget_half_a_save(paths[-1])
     job = f"slim-rl-{folder.name}-{int(time.time())}"
     process = subprocess.Popen(command(config, arguments(config, *paths), job), start_new_session=True)
     with _ended_with_us(config, process, job):
         code = process.wait()
-    checkpoints = sorted((folder / "hf").glob("[0-9]*"), key=lambda path: int(path.name))
-    if code or not checkpoints or int(checkpoints[-1].name) < config.train.steps - 1:
-        raise UserError(
-            f"SLIME ended with exit code {code} before step {config.train.steps}; its last lines above say why. "
-            f"What it finished is in {folder}; the same command goes on from its last checkpoint."
-        )
-    return checkpoints[-1]
+        last = config.train.steps - 1
+        if code or last not in _saved(folder):
+            raise UserError(
+                f"SLIME ended with exit code {code} before step {config.train.steps} was saved; its last lines above "
+                f"say why. What it finished is in {folder}; the same command goes on from its last checkpoint."
+            )
+    return folder / "hf" / str(last)
+
+
+def _saved(folder: Path) -> list[int]:
+    """The steps whose checkpoint is whole. SLIME writes Megatron's, then the Hugging Face one with its index
+    last, then where it was in the games."""
+    found = (int(path.parent.name) for path in folder.glob("hf/*/model.safetensors.index.json"))
+    return sorted(
+        n for n in found if (folder / f"megatron/rollout/global_dataset_state_dict_{n}.pt").exists()
+    )
+
+
+def _forget_half_a_save(folder: Path) -> None:
+    """Let SLIME go on from the last whole checkpoint, if it was killed while it saved a later one."""
+    tracker, saved = folder / "megatron/latest_checkpointed_iteration.txt", _saved(folder)
+    if tracker.exists() and tracker.read_text().strip() not in map(str, saved):
+        if saved:
+            tracker.write_text(str(saved[-1]))
+        else:
+            tracker.unlink()
 
 
 def write_hooks_file(config: Config, folder: Path) -> None:

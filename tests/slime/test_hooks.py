@@ -29,8 +29,9 @@ class SGLangShaped:
         self.babbler, self.rng = Babbler(tokenizer, seed), np.random.default_rng(seed)
         self.failing, self.aborting = failing, aborting
         self.asked, self.params = [], []
+        self.state, self.asked_to_abort = SimpleNamespace(), True
 
-    async def request(self, input_ids, sampling, sampling_params=None):
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False):
         if self.rng.random() < self.failing:
             raise EngineFailed("gone")
         said = await self.babbler.generate(input_ids, sampling)
@@ -38,6 +39,7 @@ class SGLangShaped:
         if self.rng.random() < self.aborting:
             cut = int(self.rng.integers(len(ids)))
             ids, logprobs, reason = ids[:cut], logprobs[:cut], {"type": "abort"}
+            self.state.aborted = self.asked_to_abort
         self.asked.append((list(input_ids), ids, logprobs))
         self.params.append((sampling, sampling_params))
         tokens = [[p, t, None] for p, t in zip(logprobs, ids, strict=True)]
@@ -48,7 +50,7 @@ class SGLangShaped:
 def slime(tokenizer, engine, **changes):
     """SLIME with `engine` behind its router, and our parameters with `changes`; gives its arguments."""
     config = Config.model_validate({"model": {"turn_tokens": 16}, **changes})
-    state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
+    state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hooks, "_engine", lambda args: engine)
         patch.setattr(hooks, "_config", lambda path: config)
@@ -79,6 +81,7 @@ def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, games, seed, t
     with slime(tokenizer, engine, model=model) as args:
         sample = play(args, sample_of(games[seed % len(games)]))
         while sample.status == Sample.Status.ABORTED:
+            args.state.aborted = False
             sample = play(args, sample)
     prompt = len(sample.tokens) - sample.response_length
     trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
@@ -126,12 +129,22 @@ def test_what_was_sampled_by_older_weights_can_be_masked(tokenizer, games):
     with slime(tokenizer, engine) as args:
         sample = play(args, sample_of(games[0]))
         while not sample.response_length:
+            args.state.aborted = False
             sample = play(args, sample)
+        args.state.aborted = False
         before = sample.response_length
         sample.loss_mask = [0] * before
         engine.aborting = 0.0
         sample = play(args, sample)
     assert sum(sample.loss_mask[:before]) == 0 < sum(sample.loss_mask[before:])
+
+
+def test_an_abort_that_slime_did_not_ask_for_is_a_failure(tokenizer, games):
+    engine = SGLangShaped(tokenizer, 3, aborting=1.0)
+    engine.asked_to_abort = False
+    with slime(tokenizer, engine) as args:
+        sample = play(args, sample_of(games[0]))
+    assert (sample.status, sample.reward, sample.remove_sample) == (Sample.Status.FAILED, 0.0, True)
 
 
 def test_a_failed_sample_is_played_afresh(tokenizer, games):
@@ -142,6 +155,7 @@ def test_a_failed_sample_is_played_afresh(tokenizer, games):
         while sample.status != Sample.Status.FAILED or not sample.response_length:
             sample = play(args, sample_of(games[0]))
         engine.failing, engine.asked = 0.0, []
+        sample.status = Sample.Status.ABORTED  # as SLIME may call it, when it comes back from the buffer
         again = play(args, sample)
     assert again.status != Sample.Status.FAILED and not again.remove_sample
     assert again.tokens[: len(engine.asked[0][0])] == engine.asked[0][0]
@@ -224,7 +238,7 @@ def test_the_oldest_go_first_and_what_was_interrupted_too_often_starts_over():
 
 
 def test_two_policies_give_two_samples_of_one_rollout(tokenizer, games, monkeypatch):
-    def self_play(config, engine, chat_format, temperature):
+    def self_play(config, engine, chat_format, temperature, service):
         table = matching_table(config, engine, chat_format, temperature)
         return Table(
             table.load_game, dict.fromkeys(table.seats, policy_seat(engine, chat_format, 16, 1.0)), 0

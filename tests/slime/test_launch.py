@@ -114,7 +114,10 @@ import ray
 ray.init()
 saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
 saved.mkdir(parents=True)
-(saved / "config.json").write_text(str(ray.cluster_resources().get("GPU")))
+(saved / "model.safetensors.index.json").write_text(str(ray.cluster_resources().get("GPU")))
+state = saved.parents[1] / "megatron/rollout/global_dataset_state_dict_1.pt"
+state.parent.mkdir(parents=True)
+state.touch()
 """
 
 
@@ -146,4 +149,4 @@ def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
         assert job.wait(100) == 0
     finally:
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
-    assert (tmp_path / "run/hf/1/config.json").read_text() == "2.0"
+    assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"
