@@ -380,7 +380,9 @@ def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list
         return "proposal", names
     if echo and reviewer and paper:
         return _echoed(clause, names), names
-    if not named and (_AGREES.search(clause) or not (reviewer or paper or _SOMEBODY.search(clause))):
+    if not named and _AGREES.search(clause):
+        return "proposal", names
+    if not (reviewer or paper or _SOMEBODY.search(clause)):
         return _about_nobody(clause), names
     if reviewer and paper:
         return _about_a_pair(clause), names
@@ -412,8 +414,6 @@ def _about_a_pair(clause: str) -> Kind:
 
 def _about_nobody(clause: str) -> Kind:
     """Whether a question that names nobody seeks agreement or the scores and plans of the partner."""
-    if _AGREES.search(clause):
-        return "proposal"
     if _INFORMS.search(clause):
         return "general"
     if _CHECKS.match(clause) or _REFERS.search(clause):
