@@ -77,6 +77,7 @@ _OPENING = rf"""(?:
     | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
     | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
                      | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
+    | (?:(?:please|just|kindly)_)? check_(?:if|whether|wh\w+)
     | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
         (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
           | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
@@ -85,16 +86,16 @@ _OPENING = rf"""(?:
 _BEGINNING = rf"""(?:
     {_OPENING}
     | {_AUX}_(?:your|the|my|our|all|both|either)
-    | (?!\w+n['\u2019]?t_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
+    | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
         (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
         |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
-    | (?:please_)? (?:share|provide|report|list|describe|explain|check_(?:if|whether|wh\w+))(?!_(?:one|it|this)\b)
+    | (?:please_)? (?:share|provide|report|list|describe|explain)(?!_(?:one|it|this)\b)
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
     | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
     )"""
-_FILLER = r"""(?: [^\w"]* \b (?: and|but|so|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
+_FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
     |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
 _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
@@ -135,10 +136,12 @@ _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
 _TAG = _words(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
     | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
-_RHETORICAL = _words(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i|we)_(?:do|say)|what_do_i_know
+_RHETORICAL = _words(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i)_(?:do|say)|what_do_i_know
     |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
 _OF_ONESELF = _words(
-    r"\W* (?:\w+\W+){0,2}? (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b", whole=False
+    r"""\W* (?:\w+\W+){0,2}? (?: (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b
+        | i_(?!need)(?:\w+ed|kept|made|sent|did|put_(?:my|your)|didn~t|don~t|do_not)\b | did_i_(?:mention|say|tell)\b | do_not_ )""",
+    whole=False,
 )
 _GREETING = _words(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $", whole=False)
 
@@ -259,54 +262,86 @@ def _is_no_question(sentence: str) -> bool:
     tag = _TAG.search(sentence)
     if tag and re.search(r"\w", sentence[: tag.start()]):
         return _BEGINS.match(sentence) is None and _OPENING_HERE.search(sentence[: tag.start()]) is None
-    return _OF_ONESELF.match(sentence) is not None
+    oneself = _OF_ONESELF.match(sentence)
+    return oneself is not None and _OPENING_HERE.search(sentence, oneself.end()) is None
 
 
 # Sorting them. -----------------------------------------------------------------------------------------
 
-_HIM = _words("him|her|he|she|(?:that|this)_(?:reviewer|person|guy)|those_(?:two_)?(?:reviewers|people|guys)")
-_THAT_PAPER = _words(
-    "those_(?:two_)?papers? | (?:that|this)_(?:paper|one|topic) | (?:on|for|in|at)_(?:that|it) | (?<!is_)(?<!are_)there(?!_(?:any|some|is|are|a)) | those_two"
-)
-_SOMEBODY = _words("(?:any|some)_?(?:one|body)_else")
+_HIM = _words(r"""
+    him | hers? | (?:s?he)(?:~s)? | (?:that|this)_(?:reviewer|person|guy) | (?:those|these)_(?:\w+_)?(?:reviewers|people|guys)
+    | (?<!of_)them | they | their
+""")
+_THAT_PAPER = _words(r"""
+    (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers | (?:on|for|in|at)_(?:that|it|those) | those_two
+    | (?<!is_)(?<!are_)there(?!_(?:any|some|is|are|a))
+""")
+_SOMEBODY = _words("(?:any|some)_?(?:one|body)_(?:else|better) | who_else")
 _IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
 _OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
 _BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | than")
 _ECHO = _words(
-    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_have_there | same_(?:for|with)_you ) \W* $",
+    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_(?:have|see)_there | same_(?:for|with)_you ) \W* $",
     whole=False,
 )
 
-_SOCIAL = _words("""
-    how_are_(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
+_SOCIAL = _words(r"""
+    how_(?:are_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
     | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|a_(?:bot|human|person))
-    | ready | shall_we_(?:begin|start) | (?:want|like)_to_(?:start|begin|work_together|help_me|collaborate|go_first)
+    | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
+    | (?<!how_do_you_)(?:want|like)_to_(?:start|begin|work_together|help_me|collaborate|go_first)
     | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you | where_are_you_from
-    | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed) | this_game
+    | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed)
+    | (?:the|this|a)_(?:game|task) | instructions | rules
 """)
-# How good somebody is at something: what makes a question about a pair one for its score.
-_SCORE = _words("""
+
+# What a question about a pair turns on: a decision, a score, an opinion of the pairing, or how good it is.
+_DECIDES = _words(r"""
+    put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)?
+    | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)? | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
+    | should | shall | (?:can|could|may|might|are)_(?:we|i) | agree | possib(?:le|ility) | good_idea
+    | (?:objections?|problems?|issues?|reasons?) | (?:you|u|we|all)_(?:\w+_)?good_with
+""")
+_SCORE = _words(r"""
     scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | numbers? | points? | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
-    | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar|do_you_(?:see|rate)) | unknown | blank | compare | info(?:rmation)? | data | expertise | experience | knowledge | stats?
-    | how(?:~s|_is|_are|_does|_do|_did|_would)_(?!you_(?:feel|think)|that\b|this\b|it\b|about) | have_(?:any|some)thing | what(?:~s|_is|_do_you_(?:have|see|got)) | do_you_(?:have|see|know) | you_(?:have|see)
+    | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar) | unknown | blank | compare
+    | info(?:rmation)? | data | experts? | expertise | experience | knowledge | strength | stats? | squares?
+    | how(?:~s|_is|_are|_does|_do|_did|_would|_will)_(?!you\b|u\b|we\b|it\b|(?:that|this)_(?:work|sound|look|feel|for\b))
+""")
+_WEIGHS = _words(r"""
+    (?:feel(?:ing)?|think(?:ing)?|thoughts?|opinions?)_(?:about|of|on) | (?:how|what)_about | for_now | reading | reviewing | want | prefer | rather | happy | comfortable
+    | ok(?:ay)? | fine | alright | works? | sounds?_(?:good|great|right) | (?:good|great)_(?:with|for|to|by)_(?:you|u)
 """)
 _GOOD = _words("""
-    better | best | worse | worst | good | great | strong | solid | decent | bad | weak | terrible | qualified | suitable | suited | capable | experienced | fit | handle | know | see
+    better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | qualified | suitable | suited
+    | capable | experienced | fits? | handle
 """)
-# Whom to give what, and who agrees.
-_ASSIGNS = _words("""
-    put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)? | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | bring | choose | pick | use
-    | go(?:es|ing)? | feel(?:ing)? | think(?:ing)?_(?:about|of) | thoughts_(?:on|about) | (?:how|what)_about | should | shall | instead | maybe | perhaps | for_now | reading | reviewing
-    | ok(?:ay)? | fine | happy | comfortable | agree | works? | possib(?:le|ility) | take | give | have_(?:him|her)
+_SEES = _words("have | has | got | know | see | any(?:thing)? | something")
+# A clause that asks by its form and not by its mark alone.
+_ASKS_BY_FORM = _words(
+    rf"\W* {_FILLER} (?: {_AUX} | what | which | who | where | how | any ) \b", whole=False
+)
+
+# What a question turns on that names nobody.
+_AGREES = _words(r"""
+    (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
+    | objections? | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
+    | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
+    | (?:sounds?|looks?|seems?)_(?:good|fine|right|fair|great|better)
+    | (?:you|we)_(?:all_)?(?:good|fine|happy|set|done)
+    | (?:think|feel(?:ing)?|thoughts?|say|like|sure|happy)_(?:about|of|on|with)_(?:that|this|it|these|those|them|my)
 """)
-_PROPOSAL = _words(r"""
-    (?:re-?_?)? propos\w+ | arrangements? | your_call | changes? | submit | accept | reject | deal | agreed? | approve | objections? | finali[sz]e
-    | (?:does|do|would|will|did|can|could|is|are|was|sounds?|looks?)_(?:that|this|it|these|those|everything|all_(?:that|this)|the_rest)
-    | (?:sounds?|looks?|seems?)_(?:good|ok|okay|fine|right|fair|great|better) | (?:think|feel|thoughts?|say|like)(?:_about|_of|_on)?_(?:that|this|it|these|those|my)
-    | how~s_(?:that|this|it) | how_(?:about|does|do|is)_(?:that|this|it|these|those|we) | what_about_(?:that|this|it|these|those) | do_(?:it_)?better | better_one | what~s_wrong
-    | that_happen | (?:it|this|that)_works | adjust | (?:can|could|should|shall|may|might)_(?:we|i)
-    | (?:you|we)_(?:ok|okay|good|fine|happy|set|done|all_set) | lock(?:ed)? | swap | switch | good_to_go | make_sense | in_there | ok | okay | alright | agree
+_INFORMS = _words(r"""
+    have | got | see | seeing | show(?:ing)? | share | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
+    | suggestions? | recommendations? | ideas? | reviewers
 """)
+_REFERS = _words(r"that | this | it | these | those | the_rest")
+_ACTS = _words(r"(?:can|could|should|shall|may|might|want)_(?:we|i|me) | send(?:ing)?")
+_OPEN = _words("what | which | who | where | how")
+_CHECKS = _words(
+    r"\W* (?:(?:please|just|and|so|but)_)* (?:let_(?:me|us)_know|lemme_know|lmk|check) \b", whole=False
+)
+
 _CHECK = _words(
     r"\W* (?:(?:sounds?|looks?|all|is|should_be|seems?|we)_)? (?:good|ok|okay|fine|yes|deal|agreed|great|cool|perfect|correct|done) \W* $",
     whole=False,
@@ -315,11 +350,12 @@ _SUGGESTION = _words(
     r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel))\b",
     whole=False,
 )
-_ASKS_OPEN = _words(
-    "what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)? | have | know | see"
-)
+_ASKS_OPEN = _words("""
+    what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)?
+    | have | know | see | else | another | different
+""")
 _OPINION = _words(
-    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_you_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
+    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
     whole=False,
 )
 _SUGGESTED = _words(
@@ -336,31 +372,53 @@ def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list
     named = {mention.kind for mention in names}
     reviewer = "reviewer" in named or _HIM.search(clause) is not None
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
-    if _CHECK.match(clause):
+    if not named and (_CHECK.match(clause) or _OPINION.match(clause)):
         return "proposal", names
     if not named and _SOCIAL.search(clause):
         return "social", names
     if _SUGGESTION.match(clause):
         return "proposal", names
-    if not named and (reviewer or paper) and _PROPOSAL.search(clause):
+    if echo and reviewer and paper:
+        return _echoed(clause, names), names
+    if not named and _AGREES.search(clause):
         return "proposal", names
-    if reviewer and paper and echo:
-        return ("proposal" if _SUGGESTED.search(clause) else "specific"), names
+    if not (reviewer or paper or _SOMEBODY.search(clause)):
+        return _about_nobody(clause), names
     if reviewer and paper:
         return _about_a_pair(clause), names
-    if reviewer or paper or _SOMEBODY.search(clause):
-        if not _ASKS_OPEN.search(clause) and _ASSIGNS.search(clause):
-            return "proposal", names
-        return ("reviewer" if reviewer else "paper"), names
-    if _OPINION.match(clause):
-        return ("proposal" if _SUGGESTED.search(before) or find_names(before) else "general"), names
-    return ("proposal" if _PROPOSAL.search(clause) else "general"), names
+    if not _ASKS_OPEN.search(clause) and (_DECIDES.search(clause) or _WEIGHS.search(clause)):
+        return "proposal", names
+    return ("reviewer" if reviewer else "paper"), names
+
+
+def _echoed(said: str, names: list[Mention]) -> Kind:
+    """What "you?" asks after a sentence about reviewers and papers: after a list, for another list."""
+    if _SUGGESTED.search(said):
+        return "proposal"
+    several = all(len({n.index for n in names if n.kind == kind}) > 1 for kind in ("reviewer", "paper"))
+    return "general" if several else "specific"
 
 
 def _about_a_pair(clause: str) -> Kind:
-    if _SCORE.search(clause):
+    """Whether a question about reviewers on papers seeks their score or a decision."""
+    decides, score = _DECIDES.search(clause), _SCORE.search(clause)
+    if decides and not (score and score.start() < decides.start()):
+        return "proposal"
+    if score:
         return "specific"
-    return "specific" if _GOOD.search(clause) and not _ASSIGNS.search(clause) else "proposal"
+    if _WEIGHS.search(clause):
+        return "proposal"
+    good = _GOOD.search(clause) and _ASKS_BY_FORM.match(clause)
+    return "specific" if good or _SEES.search(clause) else "proposal"
+
+
+def _about_nobody(clause: str) -> Kind:
+    """Whether a question that names nobody seeks agreement or the scores and plans of the partner."""
+    if _INFORMS.search(clause):
+        return "general"
+    if _CHECKS.match(clause) or _REFERS.search(clause):
+        return "proposal"
+    return "proposal" if _ACTS.search(clause) and not _OPEN.search(clause) else "general"
 
 
 def _included(clause: str, find_names: FindNames) -> list[Mention]:

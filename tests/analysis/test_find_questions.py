@@ -22,8 +22,9 @@ def found(text):
     return [(question.kind, question.text) for question in find_questions(text)]
 
 
-def test_people_are_read_as_labelled():
-    lines = (LABELS / "development.jsonl").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("part", ["development", "development-2", "development-4"])
+def test_people_are_read_as_labelled(part):
+    lines = (LABELS / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
     messages = [json.loads(line) for line in lines]
     f1, _, _ = question_or_not(messages, lambda text: bool(find_questions(text)))
     by_kind = [value for value, _ in kinds(messages).values()]
