@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,34 @@ def test_every_flag_is_known(profile, base, tmp_path):
         and f"args.{flag[2:].replace('-', '_')}" not in text
     ]
     assert unknown == []
+
+
+def test_every_other_flag_is_megatrons_or_sglangs(base, tmp_path):
+    """Against their sources, where they are (MEGATRON_DIR, SGLANG_DIR); Megatron ignores what it does not know."""
+    sources = {name: os.environ.get(f"{name}_DIR") for name in ("MEGATRON", "SGLANG")}
+    if not all(sources.values()):
+        pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources")
+    megatron, sglang = (
+        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py"))
+        for folder in sources.values()
+    )
+    parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
+    RouterArgs.add_cli_args(parser, use_router_prefix=True, exclude_host_port=True)
+    for profile in [ROOT / "params.yaml", *PROFILES]:
+        config = load_config(profile)
+        config = config.model_copy(
+            update={"slime": config.slime.model_copy(update={"directory": SLIME_DIR, "tensor_parallel": 2})}
+        )
+        flags = launch.arguments(config, base, tmp_path, tmp_path, tmp_path)
+        flags[flags.index("--router-policy") + 1] = "manual"
+        for flag in (f for f in parser.parse_known_args(flags)[1] if f.startswith("--")):
+            if flag.startswith("--sglang-"):
+                field = flag.removeprefix("--sglang-").replace("-", "_")
+                assert re.search(rf"^\s+{field}\s*:", sglang, re.MULTILINE), flag
+            else:
+                field = flag[2:].replace("-", "_")
+                there = re.search(rf"[\"']{flag}[\"']|^\s+{field}\s*:", megatron, re.MULTILINE)
+                assert there, flag
 
 
 @pytest.mark.parametrize("name", DENSE)
