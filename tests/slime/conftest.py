@@ -49,7 +49,13 @@ PARAMETERS = {
     "games": {"train_count": 160, "eval_count": 64, "max_turns": 12},
     "warmstart": {"demonstrations": 1600},
     "train": {"backend": "slime", "steps": 2, "games_per_step": 64, "samples_per_game": 4},
-    "slime": {"gpus_per_node": 1, "colocate": True, "retry_seconds": 60, "evaluate_every": 1},
+    "slime": {
+        "gpus_per_node": 1,
+        "colocate": True,
+        "retry_seconds": 60,
+        "request_timeout_seconds": 30,
+        "evaluate_every": 1,
+    },
 }
 
 

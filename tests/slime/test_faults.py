@@ -93,7 +93,7 @@ def test_an_engine_killed_in_mid_rollout(make_args, workspace, tmp_path, caplog)
     caplog.set_level(logging.WARNING)
     with server(workspace) as (one, _), server(workspace) as (two, victim), router(one, two) as port:
         proxy = Proxy(port, lambda call: victim.kill() if call == 100 else None)
-        slime = {"retry_seconds": 5}
+        slime = {"retry_seconds": 5, "request_timeout_seconds": 3}
         _, args = make_args(tmp_path, (one, two), proxy.port, train=SMALL, slime=slime)
         output = rollout(args)
     failed = [r for r in caplog.records if r.name == "slim_rl.slime.hooks"]
