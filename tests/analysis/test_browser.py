@@ -149,7 +149,9 @@ def test_a_board_shows_what_was_seen_asked_and_assigned(open_page):
     page.get_by_label("Questions to").fill("1")
     page.get_by_label("Questions from").fill("1")
     page.locator("#episodes a").first.click()
-    agent, partner = page.locator("#episode .chat").first.locator("table.board").all()
+    boards = page.locator("#episode .chat").first.locator("table.board")
+    boards.first.wait_for()
+    agent, partner = boards.all()
     assert agent.locator(".known").all_inner_texts() == [
         "44 \u2605"
     ]  # the one cell that it sees, also assigned
