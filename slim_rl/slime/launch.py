@@ -351,7 +351,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="SLIME's command for params.yaml.")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--dry-run", action="store_true", help="print the command that the train stage runs")
+    what.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the command of the train stage, with a folder of its own",
+    )
     what.add_argument("--sbatch", action="store_true", help="print a Slurm script: ... --sbatch | sbatch")
     given = parser.parse_args()
     config = load_config(given.params)
