@@ -3,7 +3,18 @@
 A game knows rules and text. It does not know models, tokens, or who sits where.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+from slim_rl.players.player import Player
+
+Purpose = Literal["train", "evaluate", "demonstrations"]
+
+
+def series_seed(seed: int, purpose: Purpose) -> int:
+    """The seed of the series of games for one purpose; no two purposes or run seeds share a series."""
+    purposes = get_args(Purpose)
+    return seed * len(purposes) + purposes.index(purpose)
 
 
 class Game(Protocol):
@@ -41,7 +52,7 @@ class Game(Protocol):
 
 
 class Demonstration(NamedTuple):
-    """How one seat could play a game well, as a path of turns with a way out at every turn.
+    """How one seat could play a game well, as a path of turns with ways out.
 
     A demonstrator who stops after i turns says `turns[0], …, turns[i - 1], closings[i]`.
     """
@@ -49,5 +60,78 @@ class Demonstration(NamedTuple):
     observations: list[str]
     """What the seat reads before turn i; one more than `turns`."""
     turns: list[str]
-    closings: list[str]
-    """What would end the game well instead of turn i; one more than `turns`."""
+    closings: Sequence[str | None]
+    """What would end the game well instead of turn i, None where it cannot be ended; one more than `turns`.
+    The last one is always there: where no way out is shown, it is simply the seat's last turn."""
+
+
+class ChatRules(NamedTuple):
+    """How a chat model takes a seat."""
+
+    system: str
+    """Its system prompt."""
+    mend: Callable[[str, str], str]
+    """(observation, reply) -> the one turn in the reply; raises ValueError, with what would be right, if there
+    is none."""
+    around: Callable[[Player], Player] = lambda player: player
+    """What takes turns off the model that need no thought."""
+
+
+class GameKind(Protocol):
+    """A kind of game: where its games come from, and who can play them without a model.
+
+    Each folder here has one: `kind(config, variant)` in its `__init__.py`. Nobody else knows a game by name.
+    """
+
+    name: str
+    """Of the kind, with its variant: "matching", "textarena:Nim-v0"."""
+    seats: tuple[str, ...]
+    """Those of its games, in the order in which they move first."""
+    words: Sequence[str]
+    """Where a tokenizer made for this game's language should cut."""
+
+    def games(self, purpose: Purpose, count: int) -> Iterator[dict[str, Any]]:
+        """`count` lines for a games file: JSON values, `game_id`, `prompt` (what the first seat reads first)
+        and `game_state` (all that `load` needs). The same for the same parameters and purpose."""
+
+    def load(self, line: dict[str, Any]) -> Game:
+        """The game of a line, ready to be played. Raises ValueError, KeyError or TypeError if it is damaged."""
+
+    def player(self, name: str, game: Game, seat: str, seed: int) -> Player:
+        """Somebody who plays `seat` without a model: `random`, `scripted`, and whoever else the game knows.
+
+        Raises:
+            ValueError: nobody has this name; the sentence says who there is.
+        """
+
+    def demonstrate(self, line: dict[str, Any], seat: str) -> Demonstration:
+        """Legal play of `seat` in the game of a line, to be imitated; the same for the same line."""
+
+    def chat_rules(self, seat: str) -> ChatRules:
+        """What a chat model in this seat is told, and what of its replies is a turn."""
+
+
+class Decision(NamedTuple):
+    """A point where a seat has to decide, in a game small enough that all of them can be listed."""
+
+    name: str
+    seat: str
+    observations: list[str]
+    """What the seat has read, turn by turn; one more than `turns`."""
+    turns: list[str]
+    """What it has said."""
+    options: list[str]
+    """The turns that it may take."""
+
+
+class SolvedKind(GameKind, Protocol):
+    """A kind of game that can be computed through."""
+
+    def decisions(self) -> list[Decision]: ...
+
+    def solve(self, probabilities: Sequence[Sequence[float]]) -> dict[str, float]:
+        """What a policy is worth, exactly, in the game's own units, by name (`exploitability`, …).
+
+        Args:
+            probabilities: for each of `decisions()`, of each of its options, in order; each sums to 1.
+        """
