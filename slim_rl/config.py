@@ -52,12 +52,36 @@ class MatchingConfig(Section):
 
 
 class GamesConfig(Section):
-    """How many boards there are, and how long a game on one may take."""
+    """How many games there are, and how long one may take."""
 
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    """Of the games files."""
+    on_the_fly: bool = False
+    """Write no boards, only the seeds from which they are made when a game is played."""
     train_count: int = Field(4096, ge=1)
     eval_count: int = Field(1024, ge=1)
     max_turns: int = Field(20, ge=2)
     """Turns of both players together; then the game ends without a reward."""
+
+
+PlayerName = Annotated[str, Field(pattern=r"^(policy|scripted|random|chat|pool|checkpoint:.+)$")]
+
+
+class SeatingConfig(Section):
+    """Who sits in each seat while the policy is trained."""
+
+    players: tuple[PlayerName, ...] | None = None
+    """In the order of the game's seats: `policy`; `scripted`, `random`; `chat`, the model that `partner` describes;
+    `checkpoint:PATH`, a frozen model; `pool`, an earlier self, see `train.snapshot_every`. Without a list, the
+    policy and whoever `partner.kind` names."""
+    alternate: bool = False
+    """Move everybody on by one seat from game to game, so that the policy learns all sides."""
+
+    @model_validator(mode="after")
+    def _the_policy_plays(self) -> "SeatingConfig":
+        if self.players is not None and "policy" not in self.players:
+            raise ValueError("one of players must be policy, or there is nobody to train")
+        return self
 
 
 class PartnerConfig(Section):
@@ -151,7 +175,7 @@ class TrainConfig(Section):
     """`local`: this machine; `slime`: SLIME on a cluster, see `SlimeConfig`."""
     steps: int = Field(100, ge=1)
     games_per_step: int = Field(8, ge=1)
-    samples_per_game: int = Field(16, ge=2)
+    samples_per_game: int = Field(16, ge=1)
     temperature: float = Field(1.0, gt=0)
     filters: tuple[FilterName, ...] = ("no_failed_episode", "reward_varies")
     """Groups that any of these drops are replaced by groups of further games."""
@@ -163,22 +187,43 @@ class TrainConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     minibatches: int = Field(1, ge=1)
     """Optimiser steps for each batch of episodes."""
+    advantage: Literal["group", "role", "return"] = "group"
+    """`group`: the reward compared with those of the same game and seat (GRPO); `role`: with a moving average of
+    what the seat has earned so far (SPIRAL); `return`: with nothing."""
     divide_by_std: bool = True
     """GRPO's advantage; without it Dr. GRPO's."""
+    role_baseline_decay: float = Field(0.95, ge=0, lt=1)
+    """How much of the moving average stays after one more reward."""
     clip_low: float = Field(0.2, gt=0, lt=1)
     clip_high: float = Field(0.2, gt=0)
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base model; 0 keeps no reference model in memory."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    average_over: Literal["tokens", "sequences"] = "tokens"
+    average_over: Literal["tokens", "episodes"] = "tokens"
+    """What counts the same in the loss: every token, or every episode, however many seats were trained in it."""
     microbatch_tokens: int = Field(8192, ge=1)
     """Padded tokens in one forward and backward pass; bounds memory, and changes only the last digits."""
     checkpoint_every: int = Field(1, ge=1)
+    snapshot_every: int | None = Field(None, ge=1)
+    """Steps between frozen copies, from the first step on: opponents, and earlier selves to be evaluated."""
+    pool_size: int = Field(0, ge=0)
+    """So many of the newest snapshots are the opponents that the player `pool` is drawn from."""
+    opponents: Literal["uniform", "win_rate"] = "uniform"
+    """How it is drawn: all alike, or those first that the policy loses to."""
 
     @model_validator(mode="after")
     def _minibatches_are_equal(self) -> "TrainConfig":
         if self.games_per_step * self.samples_per_game % self.minibatches:
             raise ValueError("games_per_step times samples_per_game must be a multiple of minibatches")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_have_members(self) -> "TrainConfig":
+        if self.samples_per_game == 1 and (self.advantage == "group" or "reward_varies" in self.filters):
+            raise ValueError(
+                "with samples_per_game 1 there is nothing to compare with in a group: take another "
+                "advantage than group, and filters without reward_varies"
+            )
         return self
 
 
@@ -247,9 +292,18 @@ class EvaluateConfig(Section):
     """Scripted players on the boards that people played."""
     intervention_games: int = Field(512, ge=0)
     """Held-out boards, from the first on, that base and trained model also play with questions forbidden and
-    with 0 to 6 questions forced; see `slim_rl.intervention`."""
+    with 0 to 6 questions forced; see `slim_rl.evaluation.intervention`."""
     probe_games: int = Field(64, ge=1)
     """Held-out boards on which the partner's shyness is probed."""
+
+    # Of games with winners.
+    opponents: tuple[Annotated[str, Field(pattern=r"^\w+$")], ...] = ("random", "scripted")
+    """Whom everybody is measured against: players that the game knows by name."""
+    snapshot_games: int = Field(100, ge=1)
+    """Games that a pair plays in each seating; those of the trained model with another that is no snapshot are
+    all that are held out."""
+    ranked: int = Field(4, ge=0)
+    """Snapshots that also play each other."""
 
 
 class Config(Section):
@@ -260,6 +314,9 @@ class Config(Section):
     """Of torch; another number changes the last digits of sums, and with them the sampled episodes."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
+    game: str = Field("matching", pattern=r"^[a-z_]+(:.+)?$")
+    """A folder of `slim_rl/games`, and after a colon what that folder wants to know: textarena:Nim-v0."""
+    seating: SeatingConfig = SeatingConfig()
     board: MatchingConfig = MatchingConfig()
     games: GamesConfig = GamesConfig()
     partner: PartnerConfig = PartnerConfig()
@@ -273,6 +330,26 @@ class Config(Section):
         """What unfinished work belongs to: the values of `sections`, or of all, without those that say how
         fast the partner is asked and what it may cost. These may change before work is resumed."""
         return self.model_dump(mode="json", include=set(sections) or None, exclude={"partner": _PACE})
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        """Who sits in each seat while the policy is trained."""
+        return self.seating.players or ("policy", self.partner.kind)
+
+    def seated(self, number: int) -> tuple[str, ...]:
+        """The players in the game of this number, in the order of its seats."""
+        shift = number % len(self.players) if self.seating.alternate else 0
+        return self.players[shift:] + self.players[:shift]
+
+    @model_validator(mode="after")
+    def _a_pool_has_snapshots(self) -> "Config":
+        if "pool" not in self.players:
+            return self
+        if not (self.train.snapshot_every and self.train.pool_size and self.train.backend == "local"):
+            raise ValueError(
+                "the player pool needs train.snapshot_every, a train.pool_size above 0 and train.backend: local"
+            )
+        return self
 
     @model_validator(mode="after")
     def _failed_episodes_are_not_trained_on(self) -> "Config":

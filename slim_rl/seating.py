@@ -1,65 +1,91 @@
-"""Who sits at the matching game's table, as the parameters say."""
+"""Who can sit at a game's table, as the parameters say."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slim_rl.config import Config, MatchingConfig
+from slim_rl.config import Config
 from slim_rl.engines.engine import Engine
 from slim_rl.errors import UserError
-from slim_rl.games.matching import load_game
-from slim_rl.games.matching.language import answer, question
-from slim_rl.games.matching.names import format_proposal
-from slim_rl.games.matching.probe import MAX_TURNS, Prober
-from slim_rl.games.matching.rules import SEATS
-from slim_rl.games.matching.scripted import reference_player, shy_partner
-from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
-from slim_rl.players.chat_format import ChatFormat
-from slim_rl.rollout.store import write_whole
-from slim_rl.rollout.table import PlayerMaker, Table, policy_seat
+from slim_rl.files import write_whole
+from slim_rl.games.game import Game, GameKind
+from slim_rl.players.chat_format import ChatFormat, qwen3_format
+from slim_rl.players.player import Player
+from slim_rl.rollout.table import Job, PlayerMaker, Table, policy_seat
 
 if TYPE_CHECKING:  # a scripted partner does not need the libraries of one behind an API
     from slim_rl.players.chat import ChatService
 
-AGENT, PARTNER = SEATS
 LEDGER, BILL, CACHE = "partner.jsonl", "partner.json", Path(".work/partner-cache")
 
 
-def matching_table(
+def make_table(
     config: Config,
-    engine: Engine,
-    chat_format: ChatFormat,
-    temperature: float,
+    kind: GameKind,
+    names: Iterable[str],
+    policies: Mapping[str, PlayerMaker],
     service: "ChatService | None" = None,
 ) -> Table:
-    """The policy in the agent's seat. `service` is `partner_service(config, ...)`."""
-    return _table(config, policy_seat(engine, chat_format, config.model.turn_tokens, temperature), service)
+    """A table at which each of `names` can be seated.
+
+    Args:
+        policies: the players that are models in an engine, by name. Whoever is not among them is `chat`,
+            `checkpoint:PATH`, or somebody that the game's kind knows by name.
+        service: `partner_service(config, ...)`.
+    """
+    makers = dict(policies)
+    for name in set(names) - set(policies):
+        if name == "chat":
+            service = service or partner_service(config)
+            makers[name] = partial(_chat, kind, service)
+        elif name.startswith("checkpoint:"):
+            makers[name] = _checkpoint(config, name.removeprefix("checkpoint:"))
+        else:
+            makers[name] = partial(_scripted, kind, name)
+    return Table(kind.name, kind.load, makers, config.seed, service and service.status)
 
 
-def reference_table(config: Config, boards: MatchingConfig, service: "ChatService | None" = None) -> Table:
-    """The scripted player that each job names in the agent's seat; `boards` says how they were selected."""
+def policy_makers(
+    config: Config, engines: Mapping[str, Engine], chat_format: ChatFormat, temperature: float
+) -> dict[str, PlayerMaker]:
+    """Models in the engines, by name; the one called `policy` is trained."""
+    turn_tokens = config.model.turn_tokens
+    return {
+        name: policy_seat(engine, chat_format, turn_tokens, temperature, trained=name == "policy")
+        for name, engine in engines.items()
+    }
 
-    def reference(game, seat, job, seed):
-        return reference_player(job.player, game, boards, seed)
 
-    return _table(config, reference, service)
+def _chat(kind: GameKind, service: "ChatService", game: Game, seat: str, job: Job, seed: int) -> Player:
+    from slim_rl.players.chat import ChatPlayer
+
+    rules = kind.chat_rules(seat)
+    return rules.around(ChatPlayer(service, rules.system, rules.mend, seed))
 
 
-def probe_table(config: Config, service: "ChatService | None" = None) -> Table:
-    """Somebody in the agent's seat who finds out how shy the partner is."""
+def _scripted(kind: GameKind, name: str, game: Game, seat: str, job: Job, seed: int) -> Player:
+    try:
+        return kind.player(name, game, seat, seed)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
-    def prober(game, seat, job, seed):
-        return Prober(game, seat, seed)
 
-    return replace(_table(config, prober, service), load_game=lambda line: load_game(line, MAX_TURNS))
+@cache
+def _checkpoint(config: Config, path: str) -> PlayerMaker:
+    from slim_rl.engines.local import LocalEngine
+    from slim_rl.engines.model import checkpoint_folder, load_model
+
+    model, tokenizer = load_model(checkpoint_folder(path))
+    chat_format = qwen3_format(tokenizer, config.model.thinking)
+    engine = LocalEngine(model)
+    return policy_seat(engine, chat_format, config.model.turn_tokens, config.train.temperature, trained=False)
 
 
 @cache
 def partner_service(config: Config, folder: Path | None = None) -> "ChatService | None":
-    """What answers for a `chat` partner, one for all tables of a process; None for a scripted one.
+    """What answers for a `chat` player, one for all tables of a process; None if nobody is one.
 
     Args:
         folder: of a stage's work; gets the ledger. None keeps it in memory.
@@ -67,7 +93,7 @@ def partner_service(config: Config, folder: Path | None = None) -> "ChatService 
     Raises:
         UserError: there is no key for it, or the price is not known and the cost is bounded.
     """
-    if config.partner.kind == "scripted":
+    if "chat" not in (*config.players, config.partner.kind):
         return None
     from slim_rl.players.chat import chat_service
 
@@ -81,44 +107,42 @@ def write_bill(folder: Path, service: "ChatService | None") -> None:
         write_whole(folder / BILL, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def _table(config: Config, agent: PlayerMaker, service: "ChatService | None") -> Table:
-    always_accept = config.partner.always_accept
-    service = service or partner_service(config)
-
-    def partner(game, seat, job, seed):
-        if service is None:
-            return shy_partner(game, seat, always_accept)
-        from slim_rl.players.chat import ChatPlayer
-
-        player = ChatPlayer(service, shy_rules(always_accept), one_turn, seed)
-        return AlwaysAccepts(player) if always_accept else player
-
-    return Table(
-        load_game=lambda line: load_game(line, config.games.max_turns),
-        seats={AGENT: agent, PARTNER: partner},
-        seed=config.seed,
-        status=service and service.status,
-    )
-
-
 def check_context(
-    max_context_tokens: int, chat_format: ChatFormat, games: Sequence[dict], config: Config
+    max_context_tokens: int,
+    chat_format: ChatFormat,
+    games: Sequence[dict[str, Any]],
+    config: Config,
+    kind: GameKind,
 ) -> None:
-    """Raises UserError if a game leaves the policy no room for a question, its answer and a proposal."""
+    """Raises UserError if a game leaves the policy no room for a turn, what it hears next, and a last turn."""
     longest = max(games, key=lambda game: len(chat_format.opening(game["prompt"])))
-    prompt = len(chat_format.opening(longest["prompt"]))
-    asking = len(
-        chat_format.turn(question(0, 0)) + chat_format.continuation(f"Partner: [message] {answer(0, 0, 99)}")
-    )
-    proposing = len(chat_format.turn("[propose] " + format_proposal(range(config.board.size))))
-    if prompt + asking + proposing > max_context_tokens:
+    for seat in policy_seats(config, kind):
+        shown = kind.demonstrate(longest, seat)
+        prompt = len(chat_format.opening(shown.observations[0]))
+        asking = 0
+        if shown.turns:
+            asking = len(chat_format.turn(shown.turns[0]) + chat_format.continuation(shown.observations[1]))
+        last = shown.closings[min(1, len(shown.turns))] or shown.turns[-1]
+        closing = len(chat_format.turn(last))
+        if prompt + asking + closing > max_context_tokens:
+            raise UserError(
+                f"The game {longest['game_id']} is too long for the model: a prompt of {prompt} tokens, one turn "
+                f"with what is heard next ({asking}) and a last turn ({closing}) do not fit its context of "
+                f"{max_context_tokens} tokens; take a model with a longer one or a smaller game."
+            )
+        if closing > config.model.turn_tokens:
+            raise UserError(
+                f"model.turn_tokens is {config.model.turn_tokens}, but {last!r} has {closing} tokens in this "
+                "model's tokenizer; allow at least as many."
+            )
+
+
+def policy_seats(config: Config, kind: GameKind) -> list[str]:
+    """The seats that the policy takes in one game or another."""
+    if len(config.players) != len(kind.seats):
         raise UserError(
-            f"The game {longest['game_id']} is too long for the model: a prompt of {prompt} tokens, one question "
-            f"with its answer ({asking}) and a proposal ({proposing}) do not fit its context of "
-            f"{max_context_tokens} tokens; take a model with a longer one or smaller boards."
+            f"seating.players names {len(config.players)} players, but {kind.name} has the seats "
+            f"{', '.join(kind.seats)}."
         )
-    if proposing > config.model.turn_tokens:
-        raise UserError(
-            f"model.turn_tokens is {config.model.turn_tokens}, but a proposal for {config.board.size} papers has "
-            f"{proposing} tokens in this model's tokenizer; allow at least as many."
-        )
+    every = config.seating.alternate
+    return [s for s, name in zip(kind.seats, config.players, strict=True) if every or name == "policy"]

@@ -16,7 +16,7 @@ from slim_rl.analysis.report import Provenance, draw, render
 from slim_rl.analysis.shyness import shyness
 from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
-from slim_rl.rollout.store import write_whole
+from slim_rl.files import write_whole
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 

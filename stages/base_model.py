@@ -9,16 +9,16 @@ from slim_rl.config import Config, load_config
 from slim_rl.engines.local import check_kind
 from slim_rl.engines.model import checkpoint_folder
 from slim_rl.errors import UserError, told_in_a_sentence
+from slim_rl.games import game_kind
 from slim_rl.games.game import Demonstration
-from slim_rl.games.matching import WORDS, board_seed
-from slim_rl.games.matching.board import generate_boards
-from slim_rl.games.matching.scripted import demonstrate
 from slim_rl.players.chat_format import qwen3_format
+from slim_rl.seating import policy_seats
 from slim_rl.training.checkpoint import copy_checkpoint, save_model, work_folder
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Tree, encode_tree, imitate, tiny_qwen
 
 OUTPUT = Path("models/base")
+PARAMETERS = ("seed", "threads", "game", "seating", "board", "games", "textarena", "model", "warmstart")
 TOKENIZER_GAMES = 512  # enough for every phrase to occur
 
 
@@ -36,17 +36,15 @@ def main() -> None:
 
 
 def make_tiny(config: Config) -> None:
-    """A Qwen3 made from nothing that can play, and seldom asks."""
-    warm = config.warmstart
-    boards = list(
-        generate_boards(warm.demonstrations, board_seed(config.seed, "demonstrations"), config.board)
-    )
+    """A Qwen3 made from nothing that can play, by imitation of what the game's kind shows it."""
+    warm, kind = config.warmstart, game_kind(config)
+    games, seats = list(kind.games("demonstrations", warm.demonstrations)), policy_seats(config, kind)
 
     def shown(numbers: range) -> list[Demonstration]:
-        return [demonstrate(boards[n], warm.max_questions) for n in numbers if n < len(boards)]
+        return [kind.demonstrate(games[n], seats[n % len(seats)]) for n in numbers if n < len(games)]
 
     first = shown(range(TOKENIZER_GAMES))
-    tokenizer = phrase_tokenizer(chat_corpus(first), WORDS)
+    tokenizer = phrase_tokenizer(chat_corpus(first), kind.words)
     chat_format = qwen3_format(tokenizer, config.model.thinking)
 
     def encode(demonstration: Demonstration) -> Tree:
@@ -64,10 +62,8 @@ def make_tiny(config: Config) -> None:
         return list(map(encode, shown(numbers)))
 
     model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed)
-    parameters = [getattr(config, name).model_dump(mode="json") for name in ("board", "model", "warmstart")]
-    imitate(
-        warm, model, batch, work_folder(Path(".work/base_model"), config.seed, config.threads, *parameters)
-    )
+    parameters = config.work_inputs(*PARAMETERS)
+    imitate(warm, model, batch, work_folder(Path(".work/base_model"), parameters))
     save_model(OUTPUT, model, tokenizer)
 
 

@@ -8,7 +8,7 @@ from slim_rl.analysis.comparison import Run, draw, grouped, render
 from slim_rl.analysis.figures import save
 from slim_rl.config import Config
 from slim_rl.errors import UserError, told_in_a_sentence
-from slim_rl.rollout.store import write_whole
+from slim_rl.files import write_whole
 
 REPORTS = Path("reports")
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
 from slim_rl.analysis.measures import KIND_COLUMNS, Sample, title
 from slim_rl.analysis.statistics import Estimate
-from slim_rl.rollout.store import write_whole
+from slim_rl.files import write_whole
 
 BLUE, VERMILLION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#595959"
 PURPLE, YELLOW, SKY = "#cc79a7", "#e69f00", "#56b4e9"

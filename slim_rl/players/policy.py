@@ -45,10 +45,12 @@ class PolicyPlayer:
 
     Args:
         sampling: for every turn; its seed is the episode's, each turn draws from its own stream.
+        trained: whether its trace is part of the episode; that of a frozen model is not.
     """
 
-    def __init__(self, engine: Engine, chat_format: ChatFormat, sampling: Sampling):
+    def __init__(self, engine: Engine, chat_format: ChatFormat, sampling: Sampling, trained: bool = True):
         self.trace = TokenTrace()
+        self.trained = trained
         self._engine = engine
         self._format = chat_format
         self._sampling = replace(sampling, stop_token_ids=chat_format.stop_token_ids)
@@ -85,6 +87,8 @@ class PolicyPlayer:
 
     def recall(self, observation: str, text: str) -> None:
         self._turns += 1
+        if not self.trained:  # it has no trace to go on from
+            self.say(observation, text)
 
     def resume(self, trace: TokenTrace) -> None:
         """Go on from the trace of an interrupted dialogue, whose finished turns were recalled."""

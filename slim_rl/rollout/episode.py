@@ -23,8 +23,10 @@ class Episode:
     episode_id: str
     """Unique in a run; the same work has the same id, so a resumed run knows what is done."""
     game_id: str
-    player: str
-    """Who is being watched: a checkpoint or a scripted player, by the name it has in the report."""
+    kind: str = ""
+    """Which game it was, by its kind's name."""
+    seating: dict[str, str] = field(default_factory=dict)
+    """Who sat in each seat: the policy, a checkpoint or a scripted player, by the name it has in the report."""
     step: int = 0
     """Training steps the policy had behind it."""
     status: Status = "completed"
@@ -36,4 +38,4 @@ class Episode:
     facts: dict[str, float] = field(default_factory=dict)
     """What the game says of the episode; see `Game.facts`."""
     traces: dict[str, TokenTrace] = field(default_factory=dict)
-    """Tokens of the seats that the policy took."""
+    """Tokens of the seats that the policy took, to be trained on."""

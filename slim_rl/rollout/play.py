@@ -40,7 +40,7 @@ async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> E
     finally:
         for policy in policies.values():
             policy.close()
-    episode.traces = {seat: policy.trace for seat, policy in policies.items()}
+    episode.traces = {seat: policy.trace for seat, policy in policies.items() if policy.trained}
     if episode.status != "aborted":
         episode.rewards = game.rewards()
         episode.facts = game.facts()

@@ -1,7 +1,5 @@
 """Episodes on disk: Parquet shards that are there whole or not at all."""
 
-import errno
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, pairwise
@@ -15,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slim_rl.errors import UserError
+from slim_rl.files import write_whole
 from slim_rl.journal import append_line, read_lines
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.episode import Episode, Turn
@@ -24,7 +23,8 @@ SCHEMA = pa.schema(
     {
         "episode_id": pa.string(),
         "game_id": pa.string(),
-        "player": pa.string(),
+        "kind": pa.string(),
+        "seating": pa.map_(pa.string(), pa.string()),
         "step": pa.int32(),
         "status": pa.string(),
         "error": pa.string(),
@@ -55,32 +55,6 @@ def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
     write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
 
 
-def write_whole(path: Path, write) -> None:
-    """Let `write(temporary path)` make a file and move it to `path` once it is on disk.
-
-    Raises:
-        UserError: the disk is full or not writable; the temporary file is removed.
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        reason = "the disk is full" if full else error.strerror or str(error)
-        raise UserError(
-            f"{path} could not be written: {reason}. What was finished before is kept; "
-            "make room and run the same command again."
-        ) from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def shards(folder: Path) -> list[Path]:
     """All shards below `folder`, in order; unfinished ones are hidden files and do not count."""
     return sorted(path for path in Path(folder).rglob("*.parquet") if not path.name.startswith("."))
@@ -99,6 +73,7 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 def _row(episode: Episode) -> dict[str, Any]:
     return {
         **asdict(episode),
+        "seating": list(episode.seating.items()),
         "rewards": list(episode.rewards.items()),
         "facts": list(episode.facts.items()),
         "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
@@ -108,8 +83,8 @@ def _row(episode: Episode) -> dict[str, Any]:
 def _episode(row: dict[str, Any]) -> Episode:
     traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
     turns = [Turn(**turn) for turn in row.pop("turns")]
-    rewards, facts = dict(row.pop("rewards")), dict(row.pop("facts"))
-    return Episode(**row, turns=turns, rewards=rewards, facts=facts, traces=traces)
+    maps = {name: dict(row.pop(name)) for name in ("seating", "rewards", "facts")}
+    return Episode(**row, **maps, turns=turns, traces=traces)
 
 
 # What has ended and is in no shard yet: safe from a kill, at the price of a line instead of a file.
@@ -184,10 +159,10 @@ class Shard:
     def numbers(self) -> pd.DataFrame:
         """A row an episode, without what was said.
 
-        Columns: `episode_id`, `game_id`, `player`, `step`, `status`, `error`, `reward.SEAT` for each seat and
-        every fact by its name; NaN where an episode does not have it.
+        Columns: `episode_id`, `game_id`, `step`, `status`, `error`, `reward.SEAT` for each seat and every fact
+        by its name; NaN where an episode does not have it.
         """
-        plain = ["episode_id", "game_id", "player", "step", "status", "error"]
+        plain = ["episode_id", "game_id", "step", "status", "error"]
         table = self._read([*plain, "rewards", "facts"])
         numbers = {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         numbers |= _by_key(table["facts"])

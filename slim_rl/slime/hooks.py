@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from slime.observability import logging_utils
 from slime.observability.metric_utils import compute_rollout_step
 from slime.rollout import sglang_rollout
@@ -28,19 +27,23 @@ from slim_rl.config import Config, load_config
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.engines.sglang import SGLangEngine, generation
 from slim_rl.errors import UserError
+from slim_rl.games import game_kind
+from slim_rl.games.game import GameKind
+from slim_rl.journal import append_line, read_lines
 from slim_rl.players.chat_format import ChatFormat, qwen3_format
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.filters import FILTERS, Group, first_objection
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Job, Table
-from slim_rl.seating import matching_table, partner_service
-from slim_rl.training.advantages import group_advantages
+from slim_rl.seating import make_table, partner_service, policy_makers
+from slim_rl.training.advantages import advantages
 
 log = logging.getLogger(__name__)
 
 EPISODE, SEAT, INTERRUPTIONS = "episode", "seat", "interruptions"
 """Keys of a sample's metadata: its `Episode`, the seat whose tokens it has, how often it was interrupted."""
+BASELINES = "baselines.jsonl"
 MAX_INTERRUPTIONS = 2
 """A dialogue interrupted more often starts over: its beginning was sampled by weights long gone."""
 MAX_DROPPED_ROLLOUTS = 10
@@ -71,9 +74,9 @@ async def generate(
         vars(sample).update(vars(_blank(sample)))
     recorder = Recorder(args, sample, sampling_params, evaluation)
     if sample.label is None or not sample.metadata:
-        episode = Episode("", "", "policy", status="failed", error="The sample has no game.")
+        episode = Episode("", "", status="failed", error="The sample has no game.")
     else:
-        episode = await _table(args, recorder, sampling_params).play(_job(sample, evaluation))
+        episode = await _table(args, recorder, sampling_params).play(_job(args, sample, evaluation))
     samples = recorder.finish(episode)
     samples[0].non_generation_time += time.monotonic() - started - recorder.seconds
     if episode.status == "failed":
@@ -162,28 +165,36 @@ async def reward(args: Any, sample: Sample, **kwargs: Any) -> float:
 
 
 def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
-    """Rewards and GRPO's advantages (`--custom-reward-post-process-path`).
+    """Rewards and advantages as `train.advantage` has them (`--custom-reward-post-process-path`).
 
     Each seat is compared with the same seat of its game's other episodes. (SLIME by itself takes the whole
     batch as one group once the count of samples is not prompts times samples.) Failed episodes are compared
-    with nobody and have no advantage.
+    with nobody and have no advantage. Moving baselines stand in `baselines.jsonl`, a line a rollout, so that a
+    training which goes on from a checkpoint goes on with its baselines, too.
     """
     rewards = [float(sample.reward or 0.0) for sample in samples]
     ended = [i for i, sample in enumerate(samples) if sample.status != Sample.Status.FAILED]
-    places: dict[tuple[int | None, str], int] = {}
-    groups = [
-        places.setdefault((samples[i].group_index, samples[i].metadata.get(SEAT, "")), len(places))
+    played = [
+        (samples[i].group_index or 0, _episode(samples[i], i), samples[i].metadata.get(SEAT, ""))
         for i in ended
     ]
-    values = group_advantages(
-        torch.tensor([rewards[i] for i in ended]),
-        torch.tensor(groups),
-        getattr(args, "grpo_std_normalization", True),
+    train = _config(getattr(args, "slim_rl_params", None)).train
+    baselines = _read_baselines(args) if train.advantage == "role" else {}
+    values = [0.0] * len(samples)
+    for i, value in zip(ended, advantages(train, played, baselines), strict=True):
+        values[i] = value
+    if train.advantage == "role":
+        line = {"rollout": args.logged_rollout_id, "baselines": baselines}
+        append_line(Path(args.slim_rl_folder, BASELINES), line)
+    return rewards, values
+
+
+def _read_baselines(args: Any) -> dict[str, float]:
+    """As they were after the last rollout before this one."""
+    lines = read_lines(Path(args.slim_rl_folder, BASELINES))
+    return next(
+        (line["baselines"] for line in reversed(list(lines)) if line["rollout"] < args.logged_rollout_id), {}
     )
-    advantages = [0.0] * len(samples)
-    for i, value in zip(ended, values.tolist(), strict=True):
-        advantages[i] = value
-    return rewards, advantages
 
 
 def oldest_first(args: Any, rollout_id: int | None, buffer: list[list[Sample]], num_samples: int):
@@ -305,6 +316,11 @@ def _config(path: str | None) -> Config:
 
 
 @cache
+def _kind(config: Config) -> GameKind:
+    return game_kind(config)
+
+
+@cache
 def _chat_format(tokenizer: Any, thinking: bool) -> ChatFormat:
     return qwen3_format(tokenizer, thinking)
 
@@ -333,15 +349,18 @@ def _table(args: Any, recorder: Recorder, sampling_params: dict[str, Any]) -> Ta
     chat_format = _chat_format(tokenizer, config.model.thinking)
     folder = getattr(args, "slim_rl_folder", None)
     service = partner_service(config, folder and Path(folder))
-    temperature = sampling_params.get("temperature", 1.0)
-    table = matching_table(config, recorder, chat_format, temperature, service)
+    policies = policy_makers(
+        config, {"policy": recorder}, chat_format, sampling_params.get("temperature", 1.0)
+    )
+    table = make_table(config, _kind(config), config.players, policies, service)
     return replace(table, seed=sampling_params.get("sampling_seed", table.seed))
 
 
-def _job(sample: Sample, evaluation: bool) -> Job:
+def _job(args: Any, sample: Sample, evaluation: bool) -> Job:
+    seating = _config(getattr(args, "slim_rl_params", None)).seated(sample.group_index or 0)
     line = {"prompt": sample.prompt, "game_state": sample.metadata, "game_id": sample.label}
     purpose = "evaluate" if evaluation else "train"
-    return Job(f"{purpose}/{sample.label}/{sample.index}", line, "policy", begun=_begun(sample))
+    return Job(f"{purpose}/{sample.label}/{sample.index}", line, seating, begun=_begun(sample))
 
 
 def _begun(sample: Sample) -> Episode | None:
@@ -366,17 +385,18 @@ def _blank(sample: Sample) -> Sample:
 
 
 def _episodes(samples: Sequence[Sample | list[Sample]]) -> Group:
-    """The group's episodes, also of samples that other functions made."""
+    """The group's episodes."""
     flat = [s for sample in samples for s in (sample if isinstance(sample, list) else [sample])]
-    episodes = {}
-    for number, sample in enumerate(flat):
-        episode = sample.metadata.get(EPISODE) or Episode(
-            str(number),
-            "",
-            "policy",
-            status="failed" if sample.status == Sample.Status.FAILED else "completed",
-            turns=[Turn("", "", sample.response)],
-            rewards={"": float(sample.reward or 0.0)},
-        )
-        episodes[episode.episode_id] = episode
-    return list(episodes.values())
+    episodes = [_episode(sample, number) for number, sample in enumerate(flat)]
+    return list({episode.episode_id: episode for episode in episodes}.values())
+
+
+def _episode(sample: Sample, number: int) -> Episode:
+    """The sample's episode, also if other functions made the sample."""
+    return sample.metadata.get(EPISODE) or Episode(
+        str(number),
+        "",
+        status="failed" if sample.status == Sample.Status.FAILED else "completed",
+        turns=[Turn("", "", sample.response)],
+        rewards={"": float(sample.reward or 0.0)},
+    )

@@ -14,13 +14,13 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from slim_rl.errors import UserError
-from slim_rl.rollout.store import write_whole
+from slim_rl.files import write_whole
 
 _PACKAGE = Path(__file__).parents[1]
 _CODE = (
     "engines",
+    "evaluation",
     "games",
-    "intervention.py",
     "players",
     "rollout",
     "seating.py",
@@ -79,6 +79,11 @@ def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokeni
     _appear(folder, write)
 
 
+def save_weights(folder: Path, model: PreTrainedModel) -> None:
+    """Write a checkpoint folder without a tokenizer; it appears by rename. Raises UserError on a full disk."""
+    _appear(folder, model.save_pretrained)
+
+
 def copy_checkpoint(source: Path, folder: Path) -> None:
     """Copy a Hugging Face checkpoint folder; the copy appears by rename. Raises UserError on a full disk."""
     _appear(folder, lambda part: shutil.copytree(source, part))
@@ -86,6 +91,7 @@ def copy_checkpoint(source: Path, folder: Path) -> None:
 
 def _appear(folder: Path, write: Callable[[Path], object]) -> None:
     part = folder.with_name(f".{folder.name}.part")
+    folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)
     try:
         write(part)

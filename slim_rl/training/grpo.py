@@ -1,16 +1,17 @@
 """GRPO on one machine: play groups of episodes, compare them, follow the gradient.
 
 Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with DAPO's parts (Yu et al. 2025,
-arXiv 2503.14476) as options: a separate upper clip, token-level loss, groups without variance replaced.
-The episode is the unit of reward: every token that a seat sampled has the advantage of its episode.
+arXiv 2503.14476) as options: a separate upper clip, token-level loss, groups without variance replaced; or
+SPIRAL's moving baselines in place of groups (Liu et al. 2025, arXiv 2506.24119).
+The episode is the unit of reward: every token that a seat sampled has the advantage of that seat.
 
 A step is a function of the seed, the step's number and the weights before it. What is saved after each
 step is all that the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +29,10 @@ from slim_rl.rollout.filters import Group, first_objection
 from slim_rl.rollout.store import count_failures
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.table import Job, Table
-from slim_rl.training.advantages import group_advantages
+from slim_rl.training.advantages import advantages
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.pool import Pool, Results
 
 TRIES = 3
 """So often an episode that fails is played before its group goes without it."""
@@ -41,6 +43,8 @@ class TrainedSequence(NamedTuple):
 
     trace: TokenTrace
     advantage: float
+    episode: int
+    """Its number in the batch, which the sequences of other seats share."""
 
 
 @dataclass
@@ -49,7 +53,11 @@ class Run:
 
     step: int = 0
     next_game: int = 0
-    history: list[dict[str, float]] | None = None
+    history: list[dict[str, float]] = field(default_factory=list)
+    baselines: dict[str, float] = field(default_factory=dict)
+    """See `role_advantages`."""
+    results: Results = field(default_factory=dict)
+    """Against the opponents of the pool."""
 
 
 def train(
@@ -57,7 +65,8 @@ def train(
     model: PreTrainedModel,
     reference: PreTrainedModel | None,
     games: Sequence[dict[str, Any]],
-    make_table: Callable[[LocalEngine], Table],
+    seating: Callable[[int], tuple[str, ...]],
+    make_table: Callable[[Mapping[str, LocalEngine]], Table],
     concurrency: int,
     folder: Path,
     on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
@@ -67,24 +76,29 @@ def train(
     Args:
         reference: the KL term's reference; None without one.
         games: lines of a games file; played in order, again from the start when they run out.
-        folder: gets `state.pt` and, in `rollouts/`, a folder of episode shards for each step.
+        seating: who sits where in the game of a number; `pool` is somebody out of the pool.
+        make_table: given the engines of `policy` and of every opponent in the pool, by name.
+        folder: gets `state.pt`; in `rollouts/` a folder of episode shards for each step; in `snapshots/` the
+            frozen weights of every `config.snapshot_every` steps.
         on_step: hears of each step's metrics by name, those of the steps before an interruption too.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     engine = LocalEngine(model)
-    table = make_table(engine)
     run = _resume(folder / "state.pt", model, optimizer)
-    run.history = run.history or []
+    pool = Pool(config, folder / "snapshots", model, run.step)
+    table = make_table({"policy": engine, **pool.engines})
     for metrics in run.history:
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
+            players = pool.seated(seating, table.seed, run.step, run.results)
             groups, dropped, run.next_game = _rollout(
-                config, table, games, run, concurrency, folder / "rollouts"
+                config, table, games, players, run, concurrency, folder / "rollouts"
             )
-            engine.reset()
+            for used in (engine, *pool.engines.values()):
+                used.reset()
             failures = count_failures(folder / "rollouts" / f"step-{run.step:05d}")
             metrics = {
                 **describe([e for group in groups for e in group]),
@@ -93,9 +107,13 @@ def train(
             }
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
-            metrics |= update(config, model, reference, optimizer, advantages(config, groups))
+            metrics |= update(config, model, reference, optimizer, sequences(config, groups, run.baselines))
+            metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
+            pool.note([e for group in groups for e in group], run.results)
             run.step += 1
             run.history.append(metrics)
+            if pool.add(run.step, model):
+                table = make_table({"policy": engine, **pool.engines})
             if run.step % config.checkpoint_every == 0 or run.step == config.steps:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": vars(run)}
                 save_state(folder / "state.pt", state)
@@ -117,6 +135,7 @@ def _rollout(
     config: TrainConfig,
     table: Table,
     games: Sequence[dict[str, Any]],
+    seating: Callable[[int], tuple[str, ...]],
     run: Run,
     concurrency: int,
     folder: Path,
@@ -128,7 +147,7 @@ def _rollout(
     limit = game + math.ceil(config.games_per_step * config.max_oversampling)
     while len(kept) < config.games_per_step and game < limit:
         numbers = range(game, min(game + config.games_per_step - len(kept), limit))
-        jobs = [job for number in numbers for job in _group(config, games, run.step, number)]
+        jobs = [job for number in numbers for job in _group(config, games, seating, run.step, number)]
         shards = folder / f"step-{run.step:05d}" / f"games-from-{game:05d}"
         # What a paid partner said is kept at once; without one, an interrupted run keeps its numbers.
         shard = None if table.status is None else len(jobs)
@@ -152,24 +171,29 @@ def _rollout(
     return kept, len(objections), game
 
 
-def _group(config: TrainConfig, games: Sequence[dict[str, Any]], step: int, number: int) -> list[Job]:
-    game = games[number % len(games)]
+def _group(
+    config: TrainConfig,
+    games: Sequence[dict[str, Any]],
+    seating: Callable[[int], tuple[str, ...]],
+    step: int,
+    number: int,
+) -> list[Job]:
+    game, players = games[number % len(games)], seating(number)
     samples = range(config.samples_per_game)
-    return [Job(f"train/{step}/{number}/{sample}", game, "policy", step) for sample in samples]
+    return [Job(f"train/{step}/{number}/{sample}", game, players, step) for sample in samples]
 
 
-def advantages(config: TrainConfig, groups: Sequence[Group]) -> list[TrainedSequence]:
-    """The sequences of all seats that the policy took; a seat is compared with the same seat of its group."""
-    traces, rewards, numbers = [], [], []
-    places: dict[tuple[int, str], int] = {}
-    for number, group in enumerate(groups):
-        for episode in group:
-            for seat, trace in episode.traces.items():
-                traces.append(trace)
-                rewards.append(episode.rewards[seat])
-                numbers.append(places.setdefault((number, seat), len(places)))
-    values = group_advantages(torch.tensor(rewards), torch.tensor(numbers), config.divide_by_std)
-    return [TrainedSequence(trace, value) for trace, value in zip(traces, values.tolist(), strict=True)]
+def sequences(
+    config: TrainConfig, groups: Sequence[Group], baselines: dict[str, float]
+) -> list[TrainedSequence]:
+    """The sequences of all seats that the policy took, with their advantages; `baselines` move on."""
+    numbered = [(number, episode) for number, group in enumerate(groups) for episode in group]
+    played = [(number, episode, seat) for number, episode in numbered for seat in episode.traces]
+    places = {id(episode): place for place, (_, episode) in enumerate(numbered)}
+    return [
+        TrainedSequence(episode.traces[seat], value, places[id(episode)])
+        for (_, episode, seat), value in zip(played, advantages(config, played, baselines), strict=True)
+    ]
 
 
 def update(
@@ -188,17 +212,13 @@ def update(
     if config.kl_coefficient:
         totals["kl"] = 0.0
     for i in range(config.minibatches):
-        part = sequences[i :: config.minibatches]
-        tokens = sum(sum(s.trace.loss_mask) for s in part)
+        part = [s for s in sequences if s.episode % config.minibatches == i]
+        lengths = torch.tensor([sum(s.trace.loss_mask) for s in part])
+        shares = token_weights(lengths, torch.tensor([s.episode for s in part]), config.average_over)
+        weighted = list(zip(part, shares.tolist(), strict=True))
         optimizer.zero_grad()
-        for micro in _microbatches(part, config.microbatch_tokens):
+        for micro in _microbatches(weighted, config.microbatch_tokens):
             batch = _Batch.of(micro, model.device)
-            weights = token_weights(batch.sequences, config.average_over)
-            share = (
-                len(batch.old_logprobs) / tokens
-                if config.average_over == "tokens"
-                else len(micro) / len(part)
-            )
             logprobs = batch.logprobs(model, config.temperature)
             losses = policy_loss(
                 logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high
@@ -208,15 +228,15 @@ def update(
                     reference_logprobs = batch.logprobs(reference, config.temperature)
                 kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
                 losses = losses + config.kl_coefficient * kl
-                totals["kl"] += float((kl.detach() * weights).sum()) * share / config.minibatches
-            loss = (losses * weights).sum() * share
+                totals["kl"] += float((kl.detach() * batch.weights).sum()) / config.minibatches
+            loss = (losses * batch.weights).sum()
             loss.backward()
             with torch.no_grad():
                 gap = (logprobs - batch.old_logprobs).abs()
                 ratio = (logprobs - batch.old_logprobs).exp()
                 outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
                 totals["loss"] += float(loss.detach()) / config.minibatches
-                totals["clipped_fraction"] += float((outside * weights).sum()) * share / config.minibatches
+                totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
                 if i == 0:
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
@@ -225,11 +245,15 @@ def update(
     return totals
 
 
-def _microbatches(sequences: Sequence[TrainedSequence], max_tokens: int) -> Iterator[list[TrainedSequence]]:
+Weighted = tuple[TrainedSequence, float]
+"""A sequence, and what each of its tokens counts."""
+
+
+def _microbatches(sequences: Sequence[Weighted], max_tokens: int) -> Iterator[list[Weighted]]:
     """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one) each."""
-    batch: list[TrainedSequence] = []
-    for sequence in sorted(sequences, key=lambda s: len(s.trace.token_ids), reverse=True):
-        longest = len((batch or [sequence])[0].trace.token_ids)
+    batch: list[Weighted] = []
+    for sequence in sorted(sequences, key=lambda s: len(s[0].trace.token_ids), reverse=True):
+        longest = len((batch or [sequence])[0][0].trace.token_ids)
         if batch and (len(batch) + 1) * longest > max_tokens:
             yield batch
             batch = []
@@ -247,21 +271,23 @@ class _Batch(NamedTuple):
     """(sequences, length) bool."""
     old_logprobs: torch.Tensor
     advantages: torch.Tensor
-    sequences: torch.Tensor
+    weights: torch.Tensor
 
     @classmethod
-    def of(cls, sequences: Sequence[TrainedSequence], device: torch.device) -> "_Batch":
+    def of(cls, weighted: Sequence[Weighted], device: torch.device) -> "_Batch":
+        sequences = [sequence for sequence, _ in weighted]
         length = max(len(s.trace.token_ids) for s in sequences)
         ids = torch.zeros(len(sequences), length, dtype=torch.long)
         sampled = torch.zeros(len(sequences), length, dtype=torch.bool)
         old = torch.zeros(len(sequences), length)
-        for i, (trace, _) in enumerate(sequences):
+        for i, (trace, *_) in enumerate(sequences):
             ids[i, : len(trace.token_ids)] = torch.tensor(trace.token_ids)
             sampled[i, : len(trace.token_ids)] = torch.tensor(trace.loss_mask, dtype=torch.bool)
             old[i, : len(trace.token_ids)] = torch.tensor(trace.logprobs)
         rows = torch.arange(len(sequences))[:, None].expand_as(ids)[sampled]
         advantages = torch.tensor([s.advantage for s in sequences])[rows]
-        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], advantages, rows)))
+        weights = torch.tensor([weight for _, weight in weighted])[rows]
+        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], advantages, weights)))
 
     def logprobs(self, model: PreTrainedModel, temperature: float) -> torch.Tensor:
         """(sampled tokens,) float32: log-prob of each under `model`, given all before it."""

@@ -44,19 +44,24 @@ def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: KLEs
     return log_ratio.exp() - 1 - log_ratio
 
 
-def token_weights(sequences: torch.Tensor, average_over: Literal["tokens", "sequences"]) -> torch.Tensor:
-    """What each token counts in the mean of a batch; the weights sum to 1.
+def token_weights(
+    lengths: torch.Tensor, episodes: torch.Tensor, average_over: Literal["tokens", "episodes"]
+) -> torch.Tensor:
+    """What each token of a sequence counts in the mean of a batch; over all tokens the weights sum to 1.
 
-    Over `tokens` each token counts the same, so long sequences count more (DAPO, equation 8); over
-    `sequences` each sequence counts the same (GRPO, equation 3).
+    Over `tokens` each token counts the same, so long episodes count more (DAPO, equation 8); over `episodes`
+    each episode counts the same (GRPO, equation 3), also one that two seats were trained on: its tokens are
+    averaged over both sequences, as SLIME does for samples that share a `rollout_id`.
 
     Args:
-        sequences: (tokens,) int64, the sequence that each token belongs to.
+        lengths: (sequences,) int64, tokens sampled in each.
+        episodes: (sequences,) int64, the episode that each belongs to.
 
     Returns:
-        (tokens,) float32 on the same device.
+        (sequences,) float32.
     """
     if average_over == "tokens":
-        return torch.full(sequences.shape, 1 / max(len(sequences), 1), device=sequences.device)
-    _, index, lengths = torch.unique(sequences, return_inverse=True, return_counts=True)
-    return 1 / (len(lengths) * lengths[index].float())
+        return torch.full(lengths.shape, 1 / max(int(lengths.sum()), 1))
+    numbers, index = torch.unique(episodes, return_inverse=True)
+    totals = torch.zeros(len(numbers), dtype=torch.int64).index_add_(0, index, lengths)
+    return 1 / (len(numbers) * totals[index].clamp(min=1).float())

@@ -49,5 +49,6 @@ def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
     corpus = {"\n", "assistant\n", "\n\n"}
     for shown in demonstrations:
         corpus.update("user\n" + observation for observation in shown.observations)
-        corpus.update(shown.turns + shown.closings)
+        corpus.update(shown.turns)
+        corpus.update(closing for closing in shown.closings if closing is not None)
     return corpus

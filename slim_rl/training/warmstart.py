@@ -48,12 +48,13 @@ def encode_tree(demonstration: Demonstration, chat_format: ChatFormat, stop_prob
     closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
     for i, observation in enumerate(demonstration.observations):
         path += chat_format.continuation(observation) if i else chat_format.opening(observation)
-        last = i == len(demonstration.turns)
-        closing = chat_format.turn(demonstration.closings[i])
-        closings.append((len(path), closing, 1.0 if last else stop_probability))
+        last, closing = i == len(demonstration.turns), demonstration.closings[i]
+        stop = 1.0 if last else stop_probability if closing is not None else 0.0
+        if closing is not None:
+            closings.append((len(path), chat_format.turn(closing), stop))
         if not last:
             said = chat_format.turn(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, 1 - stop_probability)
+            learn += _targets(len(path) - 1, len(path), said, 1 - stop)
             path += said
 
     ids, positions = list(path), list(range(len(path)))

@@ -1,31 +1,80 @@
 """The paper-reviewer matching game of DialOp, with a shy partner."""
 
-import json
+import hashlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Any
 
-from slim_rl.config import MatchingConfig
+import numpy as np
+
+from slim_rl.config import Config, MatchingConfig
 from slim_rl.errors import UserError
+from slim_rl.games.game import ChatRules, Demonstration, Purpose, series_seed
 from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.env import MatchingEnv
 from slim_rl.games.matching.language import prompt
 from slim_rl.games.matching.names import REVIEWERS
-from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.rules import SEATS, MatchingGame
+from slim_rl.games.matching.scripted import demonstrate, demonstrate_answers, reference_player, shy_partner
+from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
+from slim_rl.players.player import Player
 
-__all__ = ["WORDS", "MatchingEnv", "MatchingGame", "board_seed", "generate_games", "load_game", "read_games"]
-
-WORDS = REVIEWERS
-"""Where a tokenizer of the game's language should cut; a score's name ("Ava Li - BLEU: ") stays whole."""
-
-
-Purpose = Literal["train", "evaluate", "demonstrations"]
+__all__ = ["MatchingEnv", "MatchingGame", "MatchingKind", "generate_games", "kind", "load_game"]
 
 
-def board_seed(seed: int, purpose: Purpose) -> int:
-    """The seed of the series of boards for one purpose; no two purposes or run seeds share a series."""
-    purposes = get_args(Purpose)
-    return seed * len(purposes) + purposes.index(purpose)
+def kind(config: Config, variant: str = "") -> "MatchingKind":
+    if variant:
+        raise UserError(f"The matching game has no variants; game must be matching, not matching:{variant}.")
+    return MatchingKind(config)
+
+
+class MatchingKind:
+    """See `slim_rl.games.game.GameKind`."""
+
+    name = "matching"
+    seats = SEATS
+    words = REVIEWERS
+    """A score's name ("Ava Li - BLEU: ") stays whole."""
+
+    def __init__(self, config: Config):
+        self._config = config
+
+    def games(self, purpose: Purpose, count: int) -> Iterator[dict[str, Any]]:
+        seed = series_seed(self._config.seed, purpose)
+        if not self._config.games.on_the_fly:
+            yield from generate_games(count, seed, self._config.board)
+            return
+        for number in range(count):
+            name = f"matching-{self._config.board.size}-{self._config.board.selection}-{seed}-seed-{number}"
+            yield {"prompt": "", "game_state": {"seed": (seed + 1 << 32) + number}, "game_id": name}
+
+    def load(self, line: dict[str, Any]) -> MatchingGame:
+        state = line["game_state"]
+        if "seed" in state:
+            [board] = generate_boards(1, int(state["seed"]), self._config.board)
+            return MatchingGame(board, self._config.games.max_turns, line["game_id"])
+        return load_game(line, self._config.games.max_turns)
+
+    def player(self, name: str, game: MatchingGame, seat: str, seed: int) -> Player:
+        """`scripted`: the shy partner in the second seat, in the first one somebody who asks about all that it
+        does not see; or a reference, see `reference_player`."""
+        if name == "scripted":
+            if seat == SEATS[1]:
+                return shy_partner(game, seat, self._config.partner.always_accept)
+            name = f"asks-{game.board.size**2}-table"
+        return reference_player(name, game, self._config.board, seed, seat)
+
+    def demonstrate(self, line: dict[str, Any], seat: str) -> Demonstration:
+        game, warm = self.load(line), self._config.warmstart
+        if seat == SEATS[0]:
+            return demonstrate(game.board, warm.max_questions)
+        digest = hashlib.sha256(game.game_id.encode()).digest()
+        seed = int.from_bytes(digest[:8], "little")
+        questions = np.random.default_rng(seed).geometric(warm.stop_probability) - 1
+        return demonstrate_answers(game.board, min(int(questions), warm.max_questions), seed)
+
+    def chat_rules(self, seat: str) -> ChatRules:
+        always_accept = self._config.partner.always_accept
+        return ChatRules(shy_rules(always_accept), one_turn, AlwaysAccepts if always_accept else lambda p: p)
 
 
 def generate_games(count: int, seed: int, config: MatchingConfig, processes: int = 1) -> Iterator[dict]:
@@ -49,32 +98,6 @@ def generate_games(count: int, seed: int, config: MatchingConfig, processes: int
 def load_game(line: dict, max_turns: int) -> MatchingGame:
     """The game that a line of a games file describes, ready to be played."""
     return MatchingGame(Board.from_game_state(line["game_state"]), max_turns, line["game_id"])
-
-
-def read_games(path: Path) -> list[dict]:
-    """All lines of a games file, checked.
-
-    Raises:
-        UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
-    """
-    if not path.exists():
-        raise UserError(f"There is no games file {path}; `dvc repro games` makes it.")
-    games: dict[str, dict] = {}
-    for number, text in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            line = json.loads(text)
-            load_game(line, max_turns=1)
-            if not isinstance(line["prompt"], str):
-                raise ValueError("its prompt is not text")
-            if line["game_id"] in games:
-                raise ValueError(f"the game {line['game_id']} stands in the file already")
-        except (ValueError, KeyError, TypeError) as error:
-            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
-            raise UserError(f"{path}, line {number} is not a game: {reason}.".replace("..", ".")) from None
-        games[line["game_id"]] = line
-    if not games:
-        raise UserError(f"The games file {path} is empty; at least one game is needed.")
-    return list(games.values())
 
 
 def _private(board: Board) -> bool:

@@ -16,7 +16,7 @@ from slim_rl.games.matching.board import Board, optimal_assignment, posterior_me
 from slim_rl.games.matching.language import MUST_ANSWER, answer, question
 from slim_rl.games.matching.names import format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_pairs, asks_something
-from slim_rl.games.matching.rules import MatchingGame, View
+from slim_rl.games.matching.rules import SEATS, MatchingGame, View
 
 PRIOR_MEAN = 50.0
 """What the rules count an unseen cell as."""
@@ -142,22 +142,24 @@ def shy_partner(game: MatchingGame, seat: str, always_accept: bool) -> ShyPartne
     return ShyPartner(game.view(seat), always_accept)
 
 
-def reference_player(name: str, game: MatchingGame, config: MatchingConfig, seed: int) -> ReferencePlayer:
-    """A reference in the agent's seat: `random`, `own-view`, `bayes` (no questions, reasons from how
+def reference_player(
+    name: str, game: MatchingGame, config: MatchingConfig, seed: int, seat: str = SEATS[0]
+) -> ReferencePlayer:
+    """A reference, in the agent's seat if no other is named: `random`, `own-view`, `bayes` (no questions, reasons from how
     boards are selected) or `asks-K-random`, `asks-K-useful`, `asks-K-table` with a number K.
 
     Raises:
         ValueError: there is no reference of that name.
     """
     rng = np.random.default_rng(seed)
-    seat, partner = game.seats
-    view, scale = game.view(seat), game.view(partner).scale
+    player = SEATS.index(seat)
+    view, scale = game.view(seat), game.view(SEATS[1 - player]).scale
     if name == "random":
         return ReferencePlayer(view, scale, 0, "table", rng, exactly=rng.permutation(game.board.size))
     if name == "own-view":
         return ReferencePlayer(view, scale, 0, "table", rng)
     if name == "bayes":
-        return ReferencePlayer(view, scale, 0, "table", rng, posterior_mean(game.board, 0, config, rng))
+        return ReferencePlayer(view, scale, 0, "table", rng, posterior_mean(game.board, player, config, rng))
     if asks := re.fullmatch(r"asks-(\d+)-(random|useful|table)", name):
         return ReferencePlayer(view, scale, int(asks[1]), asks[2], rng)
     raise ValueError(
@@ -182,3 +184,19 @@ def demonstrate(board: Board, max_questions: int) -> Demonstration:
         asker.hear(shown.observations[-1])
         shown.closings.append(asker.proposal())
     return shown
+
+
+def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstration:
+    """The partner's seat played by a shy partner, before somebody who asks so many questions at random."""
+    game = MatchingGame(board, max_turns=2 * questions + 2)
+    agent, partner = game.seats
+    asker = reference_player(f"asks-{questions}-random", game, MatchingConfig(), seed)
+    shy = shy_partner(game, partner, always_accept=True)
+    shown = Demonstration([], [], [])
+    while game.turn == agent:
+        game.step(asker.turn(game.observe(agent)))
+        shown.observations.append(game.observe(partner))
+        shown.turns.append(shy.turn(shown.observations[-1]))
+        game.step(shown.turns[-1])
+    last = shown.turns.pop()
+    return shown._replace(closings=[*(None for _ in shown.turns), last])

@@ -16,23 +16,19 @@ proposal that is begun for it. Nothing given is ever trained on: its loss mask i
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
 
 import numpy as np
 
-from slim_rl.config import Config
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, question
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.questions import asks_something
 from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.players.chat import ChatService
 from slim_rl.players.chat_format import ChatFormat
 from slim_rl.players.policy import PolicyPlayer
-from slim_rl.rollout.table import Job, Table
-from slim_rl.seating import AGENT, matching_table
+from slim_rl.rollout.table import Job, PlayerMaker
 
 FORCED = range(7)
 """How many questions are forced, one arm for each."""
@@ -70,27 +66,21 @@ class ForbiddenPlayer(PolicyPlayer):
         return await super().respond(observation, self._proposal)
 
 
-def intervention_table(
-    arm: str,
-    config: Config,
-    engine: Engine,
-    chat_format: ChatFormat,
-    temperature: float,
-    service: ChatService | None = None,
-) -> Table:
-    """The table of `matching_table` with the agent's seat under one of ARMS."""
-    table = matching_table(config, engine, chat_format, temperature, service)
+def intervention_maker(
+    arm: str, engine: Engine, chat_format: ChatFormat, turn_tokens: int, temperature: float
+) -> PlayerMaker:
+    """What `policy_seat` makes, under one of ARMS."""
 
     def make(game: MatchingGame, seat: str, job: Job, seed: int) -> PolicyPlayer:
         session = f"{job.episode_id}/{seat}"
-        sampling = Sampling(config.model.turn_tokens, temperature, seed=seed, session=session)
+        sampling = Sampling(turn_tokens, temperature, seed=seed, session=session)
         policy, proposal = (engine, chat_format, sampling), proposal_beginning(chat_format, game.board.size)
         if arm == "forbidden":
             return ForbiddenPlayer(*policy, proposal=proposal)
         count = int(arm.removeprefix("forced-"))
         return ForcedPlayer(*policy, questions=questions_about_unknown(game, seat)[:count], proposal=proposal)
 
-    return replace(table, seats={**table.seats, AGENT: make})
+    return make
 
 
 def questions_about_unknown(game: MatchingGame, seat: str) -> list[str]:

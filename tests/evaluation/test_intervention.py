@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from slim_rl.intervention import ARMS, intervention_table, proposal_beginning, questions_about_unknown
 
 from slim_rl.config import Config
 from slim_rl.engines.engine import Generation
 from slim_rl.games.matching import load_game
-from slim_rl.intervention import ARMS, intervention_table, proposal_beginning, questions_about_unknown
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
 
