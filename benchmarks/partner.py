@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from slim_rl.config import Config, PartnerConfig
-from slim_rl.games.matching import generate_games
+from slim_rl.games.matching import generate_games, kind
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
-from slim_rl.seating import partner_service, reference_table
+from slim_rl.seating import make_table, partner_service
 
 SERVER = Path(__file__).parents[1] / "tests/players/server.py"
 LATENCY_SECONDS, AT_ONCE, EPISODES = 0.2, 200, 2000
@@ -50,9 +50,10 @@ def play(url: str, episodes: int, at_once: int, **partner) -> tuple[list[int], f
     """Calls of each episode, and the seconds that all took."""
     values = dict(kind="chat", base_url=f"{url}/v1", always_accept=False, max_concurrent=at_once)
     config = Config(partner=PartnerConfig(**{**values, "max_tokens_per_minute": None, **partner}))
-    table = reference_table(config, config.board, partner_service(config))
+    seating = ("asks-4-table", "chat")
+    table = make_table(config, kind(config), seating, {}, partner_service(config))
     games = generate_games(episodes, 0, config.board)
-    jobs = [Job(f"e/{game['game_id']}", game, "asks-4-table") for game in games]
+    jobs = [Job(f"e/{game['game_id']}", game, seating) for game in games]
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         played = collect(jobs, table.play, Path(folder), at_once, "episodes", status=table.status)

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from slim_rl.config import MatchingConfig
+from slim_rl.evaluation.intervention import ARMS
 from slim_rl.games.matching import generate_games, load_game
 from slim_rl.games.matching.scripted import reference_player, shy_partner
-from slim_rl.intervention import ARMS
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.episode import Episode, Turn
 from slim_rl.rollout.store import SCHEMA, write_shard
@@ -54,7 +54,7 @@ def played(folder: Path) -> pa.Table:
             mask = [1] * SAMPLED + [0] * (TRACE_TOKENS - SAMPLED)
             trace = TokenTrace(list(range(TRACE_TOKENS)), mask, [-0.5 * m for m in mask])
             episodes.append(
-                Episode("", game["game_id"], "policy", 0, "completed", "", turns, state.rewards(), state.facts(), {agent: trace})
+                Episode("", game["game_id"], "matching", {}, 0, "completed", "", turns, state.rewards(), state.facts(), {agent: trace})
             )  # fmt: skip
     write_shard(folder / "played.parquet", episodes)
     return pq.read_table(folder / "played.parquet")

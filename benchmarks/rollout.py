@@ -19,11 +19,11 @@ from slim_rl.config import load_config
 from slim_rl.engines.engine import Generation
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
-from slim_rl.games.matching import read_games
+from slim_rl.games import game_kind, read_games
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
-from slim_rl.seating import matching_table
+from slim_rl.seating import make_table, policy_makers
 
 
 class WithoutSessions(LocalEngine):
@@ -62,14 +62,19 @@ def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
     model, tokenizer = load_model("models/trained")
-    games = read_games(Path("data/games/train.jsonl"))
+    kind = game_kind(config)
+    games = read_games(Path("data/games/train.jsonl"), kind)
     for name, engine, samples in (
         ("local engine", LocalEngine(model), options.samples),
         ("without sessions", WithoutSessions(model), options.samples),
         ("plain generate", PlainGenerate(model), 1),
     ):
-        table = matching_table(config, engine, qwen3_format(tokenizer, config.model.thinking), 1.0)
-        jobs = [Job(f"{n}/{s}", games[n], name) for n in range(options.games) for s in range(samples)]
+        chat_format = qwen3_format(tokenizer, config.model.thinking)
+        policies = policy_makers(config, {"policy": engine}, chat_format, 1.0)
+        table = make_table(config, kind, config.players, policies)
+        jobs = [
+            Job(f"{n}/{s}", games[n], config.players) for n in range(options.games) for s in range(samples)
+        ]
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             episodes = collect(jobs, table.play, Path(folder), config.concurrency)

@@ -9,7 +9,7 @@ import torch
 
 from slim_rl.config import MatchingConfig
 from slim_rl.engines.local import LocalEngine
-from slim_rl.games.matching import WORDS, generate_games
+from slim_rl.games.matching import MatchingKind, generate_games
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.scripted import demonstrate
 from slim_rl.players.chat_format import qwen3_format
@@ -26,7 +26,7 @@ def demonstrations():
 
 @pytest.fixture(scope="session")
 def tokenizer(demonstrations):
-    return phrase_tokenizer(chat_corpus(demonstrations), WORDS)
+    return phrase_tokenizer(chat_corpus(demonstrations), MatchingKind.words)
 
 
 @pytest.fixture(scope="session")

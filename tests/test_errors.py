@@ -7,15 +7,18 @@ import sys
 import pytest
 import yaml
 
-from slim_rl.config import MatchingConfig, load_config
+from slim_rl.config import Config, MatchingConfig, load_config
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
 from slim_rl.errors import UserError
-from slim_rl.games.matching import generate_games, read_games
+from slim_rl.games import read_games
+from slim_rl.games.matching import generate_games, kind
 from slim_rl.players.chat_format import qwen3_format
 from slim_rl.seating import check_context
 from slim_rl.training.checkpoint import save_model, work_folder
 from slim_rl.training.warmstart import tiny_qwen
+
+KIND = kind(Config())
 
 
 def parameters(tmp_path, **sections):
@@ -85,16 +88,16 @@ def test_a_damaged_line_of_a_games_file_is_named(tmp_path, games, damage, reason
     path = tmp_path / "games.jsonl"
     path.write_text("\n".join([json.dumps(games[0]), damage(games[1]), json.dumps(games[2])]))
     with pytest.raises(UserError, match=reason) as error:
-        read_games(path)
+        read_games(path, KIND)
     assert str(path) in str(error.value)
 
 
 def test_an_empty_or_missing_set_of_games(tmp_path):
     (tmp_path / "games.jsonl").write_text("")
     with pytest.raises(UserError, match="is empty; at least one game is needed"):
-        read_games(tmp_path / "games.jsonl")
+        read_games(tmp_path / "games.jsonl", KIND)
     with pytest.raises(UserError, match="There is no games file"):
-        read_games(tmp_path / "other.jsonl")
+        read_games(tmp_path / "other.jsonl", KIND)
 
 
 def test_a_checkpoint_without_a_tokenizer(tmp_path, model, tokenizer):
@@ -115,7 +118,7 @@ def test_a_game_too_long_for_the_models_context(tmp_path, tokenizer, chat_format
     engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=50, seed=0))
     config = load_config(parameters(tmp_path))
     with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 50 tokens"):
-        check_context(engine.max_context_tokens, chat_format, games, config)
+        check_context(engine.max_context_tokens, chat_format, games, config, kind(config))
 
 
 def test_the_sentence_reaches_the_user_with_exit_code_1_and_nothing_is_written(tmp_path):
@@ -151,10 +154,8 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
 
 def test_a_turn_too_short_for_a_proposal(tmp_path, engine, chat_format, games):
     config = load_config(parameters(tmp_path, model={"turn_tokens": 3}))
-    with pytest.raises(
-        UserError, match=r"model.turn_tokens is 3, but a proposal for 3 papers has \d+ tokens"
-    ):
-        check_context(engine.max_context_tokens, chat_format, games, config)
+    with pytest.raises(UserError, match=r"model.turn_tokens is 3, but .*propose.* has \d+ tokens"):
+        check_context(engine.max_context_tokens, chat_format, games, config, kind(config))
 
 
 def test_a_model_that_the_local_engine_cannot_sample_from(model):

@@ -194,7 +194,7 @@ folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_r
 (folder / "megatron/rollout").mkdir(parents=True)
 (folder / f"megatron/rollout/global_dataset_state_dict_{last}.pt").touch()
 for step in range(last + 1):
-    episode = Episode(f"e{step}", "g", "policy", step, rewards={"player-1": step / 10})
+    episode = Episode(f"e{step}", "g", step=step, rewards={"player-1": step / 10})
     write_shard(folder / f"rollouts/step-{step:05d}/00000.parquet", [episode])
 """
 

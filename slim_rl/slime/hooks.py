@@ -398,5 +398,5 @@ def _episode(sample: Sample, number: int) -> Episode:
         "",
         status="failed" if sample.status == Sample.Status.FAILED else "completed",
         turns=[Turn("", "", sample.response)],
-        rewards={"": float(sample.reward or 0.0)},
+        rewards={sample.metadata.get(SEAT, ""): float(sample.reward or 0.0)},
     )

@@ -26,7 +26,13 @@ def make_episodes(
     rng = np.random.default_rng([ord(letter) for letter in player] + [step])
     for number in range(games * samples):
         game, sample = divmod(number, samples)
-        episode = Episode(f"{player}/{step}/{game}/{sample}", f"board-{game}", player, step)
+        episode = Episode(
+            f"{player}/{step}/{game}/{sample}",
+            f"board-{game}",
+            "matching",
+            {AGENT: player, PARTNER: "scripted"},
+            step,
+        )
         if number < failed:
             episode.status, episode.error = "failed", "TimeoutError: no answer"
             yield episode

@@ -6,12 +6,12 @@ import pytest
 
 from slim_rl.analysis.shyness import judge, shyness
 from slim_rl.config import Config, MatchingConfig
-from slim_rl.games.matching import generate_games
-from slim_rl.games.matching.probe import PLEADING, VAGUE
+from slim_rl.games.matching import generate_games, kind
+from slim_rl.games.matching.probe import MAX_TURNS, PLEADING, VAGUE, Prober
 from slim_rl.games.matching.questions import asked_pairs
 from slim_rl.rollout.store import write_shard
 from slim_rl.rollout.table import Job
-from slim_rl.seating import PARTNER, probe_table
+from slim_rl.seating import make_table
 
 
 class Changed:
@@ -25,11 +25,15 @@ class Changed:
 
 
 def probed(change=lambda turn: turn, games=40):
-    table = probe_table(Config())
-    make = table.seats[PARTNER]
-    table.seats[PARTNER] = lambda *seat: Changed(make(*seat), change)
+    config = Config.model_validate({"games": {"max_turns": MAX_TURNS}})
+    seating = ("probe", "scripted")
+    table = make_table(
+        config, kind(config), seating, {"probe": lambda game, seat, job, seed: Prober(game, seat, seed)}
+    )
+    make = table.makers["scripted"]
+    table.makers["scripted"] = lambda *seat: Changed(make(*seat), change)
     lines = generate_games(games, 0, MatchingConfig())
-    return [asyncio.run(table.play(Job(f"p/{line['game_id']}", line, "probe"))) for line in lines]
+    return [asyncio.run(table.play(Job(f"p/{line['game_id']}", line, seating))) for line in lines]
 
 
 def found(tmp_path, change=lambda turn: turn):

@@ -3,22 +3,33 @@
 import asyncio
 
 import pytest
-from slim_rl.intervention import ARMS, intervention_table, proposal_beginning, questions_about_unknown
 
 from slim_rl.config import Config
 from slim_rl.engines.engine import Generation
-from slim_rl.games.matching import load_game
+from slim_rl.evaluation.intervention import (
+    ARMS,
+    intervention_maker,
+    proposal_beginning,
+    questions_about_unknown,
+)
+from slim_rl.games.matching import kind, load_game
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.table import Job
+from slim_rl.seating import make_table
 
 AGENT = "player-1"
 CONFIG = Config()
+SEATING = ("base", "scripted")
+
+
+def table(arm, engine, chat_format):
+    makers = {"base": intervention_maker(arm, engine, chat_format, CONFIG.model.turn_tokens, 1.0)}
+    return make_table(CONFIG, kind(CONFIG), SEATING, makers)
 
 
 def episodes(arm, engine, chat_format, games, folder):
-    table = intervention_table(arm, CONFIG, engine, chat_format, 1.0)
-    jobs = [Job(f"{arm}/{game['game_id']}", game, "base") for game in games]
-    return collect(jobs, table.play, folder, concurrency=8)
+    jobs = [Job(f"{arm}/{game['game_id']}", game, SEATING) for game in games]
+    return collect(jobs, table(arm, engine, chat_format).play, folder, concurrency=8)
 
 
 def said(episode):
@@ -83,8 +94,7 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(chat_fo
     question = "[message] What is Ava Li's score for BLEU?"
     rest = "Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
     engine = Scripted(chat_format, "[message] I like BLEU.", question, rest)
-    table = intervention_table("forbidden", CONFIG, engine, chat_format, 1.0)
-    episode = asyncio.run(table.play(Job("x", games[0], "base")))
+    episode = asyncio.run(table("forbidden", engine, chat_format).play(Job("x", games[0], SEATING)))
     assert said(episode) == ["[message] I like BLEU.", "[propose] Proposal:\nBLEU: " + rest]
     assert episode.status == "completed"
     assert episode.facts[f"{AGENT}.questions"] == 0

@@ -82,7 +82,7 @@ def rewards(name, config, count=300, seed=3):
             agent: reference_player(name, game, config, number),
             partner: shy_partner(game, partner, always_accept=True),
         }
-        episode = asyncio.run(play(Episode("e", "g", name, 0), game, players))
+        episode = asyncio.run(play(Episode("e", "g"), game, players))
         assert episode.status == "completed"
         earned.append(episode.rewards[agent])
     return float(np.mean(earned))

@@ -14,7 +14,7 @@ import yaml
 
 from slim_rl.config import Config, MatchingConfig, PartnerConfig
 from slim_rl.errors import UserError
-from slim_rl.games.matching import generate_games
+from slim_rl.games.matching import generate_games, kind
 from slim_rl.games.matching.shy import one_turn
 from slim_rl.players.chat import ChatPlayer, chat_service
 from slim_rl.players.ledger import Ledger, Price, price_of
@@ -22,7 +22,7 @@ from slim_rl.players.player import PlayerFailed
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.store import read_frame
 from slim_rl.rollout.table import Job
-from slim_rl.seating import reference_table
+from slim_rl.seating import make_table
 
 ASK = [{"role": "user", "content": "Say [accept]."}]
 
@@ -46,8 +46,9 @@ def reply(service, messages=ASK, seed=0):
 
 def evaluation(config, service, count, folder, player="asks-4-random", **options):
     whole = Config(partner=config)
-    table = reference_table(whole, whole.board, service)
-    jobs = [Job(f"e/{game['game_id']}", game, player) for game in generate_games(count, 0, MatchingConfig())]
+    seating = (player, "chat")
+    table = make_table(whole, kind(whole), seating, {}, service)
+    jobs = [Job(f"e/{game['game_id']}", game, seating) for game in generate_games(count, 0, MatchingConfig())]
     return collect(jobs, table.play, folder, 100, status=table.status, **options)
 
 

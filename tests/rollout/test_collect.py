@@ -16,7 +16,7 @@ from slim_rl.rollout.filters import reward_varies
 from slim_rl.rollout.store import finished, read_episodes, read_frame, shards, write_shard
 from slim_rl.rollout.table import Job
 
-JOBS = [Job(f"e/{i}", {}, "someone") for i in range(20)]
+JOBS = [Job(f"e/{i}", {}, ("someone",)) for i in range(20)]
 
 
 def episode(job, **changes):
@@ -24,7 +24,7 @@ def episode(job, **changes):
     values = dict(
         turns=[Turn("a", "seen", "said")], rewards={"a": 0.5}, facts={"turns": 2.0}, traces={"a": trace}
     )
-    return Episode(job.episode_id, "g", job.player, 3, **{**values, **changes})
+    return Episode(job.episode_id, "g", "game", {"a": "someone"}, 3, **{**values, **changes})
 
 
 class Players:

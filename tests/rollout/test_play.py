@@ -18,14 +18,16 @@ from slim_rl.rollout.table import Job, Table, policy_seat
 from slim_rl.training.warmstart import tiny_qwen
 from tests.babbler import Babbler
 
+SEATING = ("policy", "partner")
+
 
 def seated(engine, chat_format, partner=None, max_turns=12):
     return Table(
+        kind="matching",
         load_game=lambda line: load_game(line, max_turns),
-        seats={
-            "player-1": policy_seat(engine, chat_format, max_turn_tokens=16, temperature=1.0),
-            "player-2": partner
-            or (lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True)),
+        makers={
+            "policy": policy_seat(engine, chat_format, max_turn_tokens=16, temperature=1.0),
+            "partner": partner or (lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True)),
         },
         seed=0,
     )
@@ -35,7 +37,7 @@ def seated(engine, chat_format, partner=None, max_turns=12):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_token_is_accounted_for(tokenizer, chat_format, games, seed):
     engine = Babbler(tokenizer, seed)
-    episode = asyncio.run(seated(engine, chat_format).play(Job("e", games[0], "policy")))
+    episode = asyncio.run(seated(engine, chat_format).play(Job("e", games[0], SEATING)))
     trace = episode.traces["player-1"]
     assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
 
@@ -53,9 +55,7 @@ def test_every_token_is_accounted_for(tokenizer, chat_format, games, seed):
 
 def test_partner_and_game_see_text_without_markers(tokenizer, chat_format, games):
     for seed in range(20):
-        episode = asyncio.run(
-            seated(Babbler(tokenizer, seed), chat_format).play(Job("e", games[0], "policy"))
-        )
+        episode = asyncio.run(seated(Babbler(tokenizer, seed), chat_format).play(Job("e", games[0], SEATING)))
         heard = [turn.observation for turn in episode.turns if turn.seat == "player-2"]
         assert not any(
             marker in text for text in heard for marker in ("<|im_end|>", "<|im_start|>", "<think>")
@@ -65,7 +65,7 @@ def test_partner_and_game_see_text_without_markers(tokenizer, chat_format, games
 def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, chat_format, games):
     engine = Babbler(tokenizer, 1)
     engine.max_context_tokens = 60
-    episode = asyncio.run(seated(engine, chat_format, max_turns=100).play(Job("e", games[0], "policy")))
+    episode = asyncio.run(seated(engine, chat_format, max_turns=100).play(Job("e", games[0], SEATING)))
     assert episode.status == "truncated"
     assert episode.rewards == {"player-1": 0.0, "player-2": 0.0}
     assert all(len(asked) + len(g.token_ids) <= 60 for asked, g in engine.asked)
@@ -73,7 +73,7 @@ def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, chat_format, 
 
 def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, chat_format, games):
     episode = asyncio.run(
-        seated(Babbler(tokenizer, 0), chat_format, max_turns=1).play(Job("e", games[0], "policy"))
+        seated(Babbler(tokenizer, 0), chat_format, max_turns=1).play(Job("e", games[0], SEATING))
     )
     assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
 
@@ -119,10 +119,10 @@ def test_an_interrupted_dialogue_goes_on_as_if_nothing_had_happened(tokenizer, c
     table = seated(engine, chat_format, partner=lambda *_: Remembering(), max_turns=6)
     begun, plays = None, 0
     while begun is None or begun.status == "aborted":
-        begun = asyncio.run(table.play(Job("e", games[0], "policy", begun=begun)))
+        begun = asyncio.run(table.play(Job("e", games[0], SEATING, begun=begun)))
         plays += 1
     engine.rng = SimpleNamespace(random=lambda: 1.0)
-    whole = asyncio.run(table.play(Job("e", games[0], "policy")))
+    whole = asyncio.run(table.play(Job("e", games[0], SEATING)))
     assert begun.turns == whole.turns and begun.rewards == whole.rewards
     ours, theirs = begun.traces["player-1"], whole.traces["player-1"]
     assert (ours.token_ids, ours.loss_mask) == (theirs.token_ids, theirs.loss_mask)
@@ -141,7 +141,7 @@ class GonePartner:
 def test_somebody_elses_fault_fails_the_episode_with_its_cause(tokenizer, chat_format, games):
     engine = Babbler(tokenizer, 0)
     table = seated(engine, chat_format, partner=lambda *_: GonePartner())
-    while not (episode := asyncio.run(table.play(Job("e", games[0], "policy")))).error:
+    while not (episode := asyncio.run(table.play(Job("e", games[0], SEATING)))).error:
         pass
     assert (episode.status, episode.error) == ("failed", "ConnectionError: connection refused")
     assert (episode.rewards, episode.traces) == ({}, {})
@@ -153,4 +153,4 @@ def test_a_mistake_of_ours_is_not_hidden(tokenizer, chat_format, games):
             raise KeyError("ours")
 
     with pytest.raises(KeyError, match="ours"):
-        asyncio.run(seated(Broken(tokenizer, 0), chat_format).play(Job("e", games[0], "policy")))
+        asyncio.run(seated(Broken(tokenizer, 0), chat_format).play(Job("e", games[0], SEATING)))

@@ -5,6 +5,7 @@ import itertools
 import logging
 import threading
 import time
+from dataclasses import replace
 
 import aiohttp
 from aiohttp import web
@@ -15,8 +16,7 @@ from slime.utils.http_utils import init_http_client
 from slime.utils.types import Sample
 
 from slim_rl.players.player import PlayerFailed
-from slim_rl.rollout.table import Table
-from slim_rl.seating import matching_table
+from slim_rl.seating import make_table
 from slim_rl.slime import hooks
 
 SMALL = {"games_per_step": 16, "samples_per_game": 4}
@@ -117,12 +117,11 @@ def test_a_partner_that_is_gone_now_and_then(make_args, servers, tmp_path, monke
             return await self.partner.respond(observation)
 
     def moody_table(*given):
-        table = matching_table(*given)
-        agent, partner = table.seats
-        seats = {agent: table.seats[agent], partner: lambda *seat: Moody(table.seats[partner](*seat))}
-        return Table(table.load_game, seats, table.seed)
+        table = make_table(*given)
+        shy = table.makers["scripted"]
+        return replace(table, makers={**table.makers, "scripted": lambda *seat: Moody(shy(*seat))})
 
-    monkeypatch.setattr(hooks, "matching_table", moody_table)
+    monkeypatch.setattr(hooks, "make_table", moody_table)
     _, args = make_args(tmp_path, *servers, train=SMALL)
     output = rollout(args)
     lines = [r.getMessage() for r in caplog.records if r.name == "slim_rl.slime.hooks"]

@@ -16,8 +16,6 @@ from slime.utils.types import Sample
 from slim_rl.config import Config
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.errors import UserError
-from slim_rl.rollout.table import Table, policy_seat
-from slim_rl.seating import matching_table
 from slim_rl.slime import hooks
 from tests.babbler import Babbler
 
@@ -182,13 +180,16 @@ def sample_with(reward, group=0, seat="player-1", status=Sample.Status.COMPLETED
     )
 
 
-def test_advantages_are_per_game_and_per_seat_and_without_the_failed():
+def test_advantages_are_per_game_and_per_seat_and_without_the_failed(monkeypatch):
     samples = [
         sample_with(0.0), sample_with(10.0, seat="player-2"), sample_with(1.0), sample_with(12.0, seat="player-2"),
         sample_with(5.0, group=1), sample_with(7.0, group=1),
         sample_with(0.0, group=1, status=Sample.Status.FAILED),
     ]  # fmt: skip
-    raw, values = hooks.normalise_rewards(SimpleNamespace(grpo_std_normalization=False), samples)
+    monkeypatch.setattr(
+        hooks, "_config", lambda path: Config.model_validate({"train": {"divide_by_std": False}})
+    )
+    raw, values = hooks.normalise_rewards(SimpleNamespace(), samples)
     assert raw == [0.0, 10.0, 1.0, 12.0, 5.0, 7.0, 0.0]
     assert values == [-0.5, -1.0, 0.5, 1.0, -1.0, 1.0, 0.0]
 
@@ -237,16 +238,9 @@ def test_the_oldest_go_first_and_what_was_interrupted_too_often_starts_over():
     assert (second.tokens, second.status, second.metadata) == ([], Sample.Status.PENDING, {"table": [[1]]})
 
 
-def test_two_policies_give_two_samples_of_one_rollout(tokenizer, games, monkeypatch):
-    def self_play(config, engine, chat_format, temperature, service):
-        table = matching_table(config, engine, chat_format, temperature)
-        return Table(
-            table.load_game, dict.fromkeys(table.seats, policy_seat(engine, chat_format, 16, 1.0)), 0
-        )
-
-    monkeypatch.setattr(hooks, "matching_table", self_play)
+def test_two_policies_give_two_samples_of_one_rollout(tokenizer, games):
     engine = SGLangShaped(tokenizer, 2)
-    with slime(tokenizer, engine) as args:
+    with slime(tokenizer, engine, seating={"players": ["policy", "policy"]}) as args:
         one, two = play(args, sample_of(games[0], index=3))
         assert one.rollout_id == two.rollout_id == 3
         assert [one.metadata["seat"], two.metadata["seat"]] == ["player-1", "player-2"]

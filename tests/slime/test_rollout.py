@@ -15,7 +15,7 @@ from slime.utils.types import Sample
 from slim_rl.engines.model import load_model
 from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.store import read_episodes
-from slim_rl.training.grpo import TrainedSequence, advantages, update
+from slim_rl.training.grpo import TrainedSequence, sequences, update
 
 
 @pytest.fixture(scope="module")
@@ -75,20 +75,22 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, workspace):
     data = manager._convert_samples_to_train_data(samples)
     theirs = [
         TrainedSequence(
-            TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value
+            TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i
         )
-        for ids, n, mask, logprobs, value in zip(
-            data["tokens"],
-            data["response_lengths"],
-            data["loss_masks"],
-            data["rollout_log_probs"],
-            data["rewards"],
-            strict=True,
+        for i, (ids, n, mask, logprobs, value) in enumerate(
+            zip(
+                data["tokens"],
+                data["response_lengths"],
+                data["loss_masks"],
+                data["rollout_log_probs"],
+                data["rewards"],
+                strict=True,
+            )
         )
     ]
     episodes = sorted(read_episodes(rollout.folder / "rollouts"), key=lambda e: e.game_id)
     groups = [list(g) for _, g in itertools.groupby(episodes, key=lambda e: e.game_id)]
-    ours = advantages(rollout.config.train, groups)
+    ours = sequences(rollout.config.train, groups, {})
 
     def by_tokens(sequences):
         return sorted((s.trace.token_ids, round(s.advantage, 4), s.advantage) for s in sequences)

@@ -21,24 +21,34 @@ from slim_rl.training.advantages import group_advantages
 from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 
+SEATING = ("policy", "shy")
 SMALL = dict(steps=3, games_per_step=2, samples_per_game=3, filters=(), learning_rate=1e-3)
 
 
 def table(engine, chat_format):
     return Table(
+        kind="matching",
         load_game=lambda line: load_game(line, 8),
-        seats={
-            "player-1": policy_seat(engine, chat_format, max_turn_tokens=12, temperature=1.0),
-            "player-2": lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True),
+        makers={
+            "policy": policy_seat(engine, chat_format, max_turn_tokens=12, temperature=1.0),
+            "shy": lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True),
         },
         seed=0,
     )
 
 
+def tabled(chat_format):
+    return lambda engines: table(engines["policy"], chat_format)
+
+
+def seated(number):
+    return SEATING
+
+
 def run(model, chat_format, games, folder, **changes):
     log = []
     config = TrainConfig(**{**SMALL, **changes})
-    train(config, model, None, games, lambda engine: table(engine, chat_format), 64, folder, log.append)
+    train(config, model, None, games, seated, tabled(chat_format), 64, folder, log.append)
     return log
 
 
@@ -49,13 +59,13 @@ def same_weights(one, other):
 @pytest.fixture
 def sequences(engine, chat_format, games):
     """Six episodes of a model with random weights, with made-up advantages."""
-    jobs = [Job(f"e/{i}", games[i % 2], "policy") for i in range(6)]
+    jobs = [Job(f"e/{i}", games[i % 2], SEATING) for i in range(6)]
 
     async def play():
         return await asyncio.gather(*map(table(engine, chat_format).play, jobs))
 
     traces = [episode.traces["player-1"] for episode in asyncio.run(play())]
-    return [TrainedSequence(trace, i - 2.5) for i, trace in enumerate(traces)]
+    return [TrainedSequence(trace, i - 2.5, i) for i, trace in enumerate(traces)]
 
 
 def test_advantages_compare_with_the_group_alone():
@@ -89,13 +99,15 @@ def test_kl_estimates_agree_with_the_exact_divergence():
         assert float((policy.exp() * estimates).sum()) == pytest.approx(float(exact), abs=tolerance)
 
 
-def test_sequences_or_tokens_count_the_same():
-    sequences = torch.tensor([0, 0, 0, 4])
-    assert token_weights(sequences, "tokens").tolist() == [0.25] * 4
-    assert token_weights(sequences, "sequences").tolist() == pytest.approx([1 / 6] * 3 + [1 / 2])
+def test_episodes_or_tokens_count_the_same():
+    lengths, episodes = torch.tensor([3, 1, 4]), torch.tensor([7, 2, 7])
+    assert token_weights(lengths, episodes, "tokens").tolist() == [0.125] * 3
+    weights = token_weights(lengths, episodes, "episodes")
+    assert weights.tolist() == pytest.approx([1 / 14, 1 / 2, 1 / 14])
+    assert float((weights * lengths).sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("average_over", ["tokens", "sequences"])
+@pytest.mark.parametrize("average_over", ["tokens", "episodes"])
 @pytest.mark.parametrize("kl", [0.0, 0.3])
 def test_an_update_is_the_written_out_gradient(model, sequences, average_over, kl):
     config = TrainConfig(
@@ -143,8 +155,8 @@ def test_what_is_trained_on_is_what_was_sampled(model, chat_format, games, tmp_p
 
 def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
     context_only = [
-        TrainedSequence(TokenTrace(t.token_ids, [0] * len(t.token_ids), t.logprobs), 1.0)
-        for t, _ in sequences
+        TrainedSequence(TokenTrace(t.token_ids, [0] * len(t.token_ids), t.logprobs), 1.0, 1 + i)
+        for i, (t, *_) in enumerate(sequences)
     ]
     mixed = [sequences[0], *context_only]
     update(TrainConfig(), model, None, torch.optim.SGD(model.parameters(), lr=0.0), mixed)
@@ -257,10 +269,10 @@ def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(
     log = []
     config = TrainConfig(**{**SMALL, "steps": 1, "filters": ("no_failed_episode",)})
 
-    def make_table(engine):
-        return table(FailsOnce(engine), chat_format)
+    def make_table(engines):
+        return table(FailsOnce(engines["policy"]), chat_format)
 
-    train(config, model, None, games, make_table, 64, tmp_path, log.append)
+    train(config, model, None, games, seated, make_table, 64, tmp_path, log.append)
     assert log[0]["failures"] == len(failed) == 6
     assert log[0]["groups_dropped"] == 0
     frame = read_frame(tmp_path / "rollouts")
