@@ -84,6 +84,14 @@ class SeatingConfig(Section):
         return self
 
 
+class TextArenaConfig(Section):
+    """The games that come from TextArena."""
+
+    illegal_moves: Literal["textarena", "spiral"] = "textarena"
+    """`textarena`: its own rules, mostly one more try and then the game is lost; `spiral`: the game ends at
+    once, -1.5 for who made the move and 0.5 for the other one."""
+
+
 class PartnerConfig(Section):
     """Who sits opposite the agent."""
 
@@ -319,6 +327,7 @@ class Config(Section):
     seating: SeatingConfig = SeatingConfig()
     board: MatchingConfig = MatchingConfig()
     games: GamesConfig = GamesConfig()
+    textarena: TextArenaConfig = TextArenaConfig()
     partner: PartnerConfig = PartnerConfig()
     model: ModelConfig = ModelConfig()
     warmstart: WarmstartConfig = WarmstartConfig()

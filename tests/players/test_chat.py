@@ -46,7 +46,7 @@ def reply(service, messages=ASK, seed=0):
 
 def evaluation(config, service, count, folder, player="asks-4-random", **options):
     whole = Config(partner=config)
-    seating = (player, "chat")
+    seating = (player, config.kind)
     table = make_table(whole, kind(whole), seating, {}, service)
     jobs = [Job(f"e/{game['game_id']}", game, seating) for game in generate_games(count, 0, MatchingConfig())]
     return collect(jobs, table.play, folder, 100, status=table.status, **options)
