@@ -1,7 +1,6 @@
 """Episodes on disk: Parquet shards that are there whole or not at all."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -72,11 +71,12 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 
 def _row(episode: Episode) -> dict[str, Any]:
     return {
-        **asdict(episode),
+        **vars(episode),
+        "turns": [vars(turn) for turn in episode.turns],
         "seating": list(episode.seating.items()),
         "rewards": list(episode.rewards.items()),
         "facts": list(episode.facts.items()),
-        "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
+        "traces": [{"seat": seat, **vars(trace)} for seat, trace in episode.traces.items()],
     }
 
 
