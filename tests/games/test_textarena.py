@@ -56,7 +56,7 @@ def finish(playing):
 
 
 @pytest.mark.parametrize("name", PLAYED)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(order=st.randoms(use_true_random=False), seed=st.integers(0, 1000))
 def test_games_played_at_once_are_those_played_alone(name, order, seed):
     kind = game_kind(name)
@@ -207,7 +207,7 @@ def test_a_damaged_line_is_noticed(state):
 @pytest.mark.parametrize("seat", textarena.SEATS)
 def test_demonstrations_replay_legally(name, seat):
     kind = game_kind(name)
-    for line in kind.games("demonstrations", 5):
+    for line in kind.games("demonstrations", 2):
         shown, game = kind.demonstrate(line, seat), kind.load(line)
         assert shown == kind.demonstrate(line, seat)
         turns = [*shown.turns, shown.closings[-1]]

@@ -37,6 +37,8 @@ class TextArenaKind:
     """
 
     seats = SEATS
+    game = TextArenaGame
+    """What its games are."""
     example = "[4]"
     """A move, for a chat model's instruction."""
 
@@ -44,7 +46,7 @@ class TextArenaKind:
         self.name = name
         self._config, self._environment, self._options = config, environment, options
         try:
-            self._game(seed=0)
+            self.deal(seed=0)
         except AssertionError as error:
             raise UserError(f"TextArena's {environment} is not a game for two: {_line(error)}.") from None
         except Exception as error:  # whatever an environment lacks here: a syntax, a word list, a key
@@ -52,9 +54,10 @@ class TextArenaKind:
                 f"TextArena's {environment} cannot be played here: {type(error).__name__}: {_line(error)}."
             ) from None
 
-    def _game(self, seed: int, game_id: str = "") -> TextArenaGame:
+    def deal(self, seed: int, game_id: str = "") -> TextArenaGame:
+        """A new game, all that is random in it drawn from `seed`."""
         limit, illegal = self._config.games.max_turns, self._config.textarena.illegal_moves
-        return TextArenaGame(self._environment, seed, limit, illegal, game_id, **self._options)
+        return self.game(self._environment, seed, limit, illegal, game_id, **self._options)
 
     @cached_property
     def words(self) -> Sequence[str]:
@@ -64,7 +67,7 @@ class TextArenaKind:
         return sorted(found, key=lambda word: (-len(word), word))
 
     def _random_texts(self, seed: int) -> Iterator[str]:
-        game, rng = self._game(seed), np.random.default_rng(seed)
+        game, rng = self.deal(seed), np.random.default_rng(seed)
         while (seat := game.turn) is not None:
             observation = game.observe(seat)
             yield observation
@@ -80,7 +83,7 @@ class TextArenaKind:
         for number in range(count):
             seed = series * _SERIES + number
             yield {
-                "prompt": self._game(seed).observe("first"),
+                "prompt": self.deal(seed).observe("first"),
                 "game_state": {"seed": seed},
                 "game_id": f"{self.name.replace(':', '-')}-{series}-{number}",
             }
@@ -89,7 +92,7 @@ class TextArenaKind:
         seed, game_id = line["game_state"]["seed"], line["game_id"]
         if type(seed) is not int or seed < 0:
             raise ValueError(f"its seed is {seed!r}, not a whole number from 0 on")
-        return self._game(seed, game_id)
+        return self.deal(seed, game_id)
 
     def player(self, name: str, game: TextArenaGame, seat: str, seed: int) -> Player:
         if name == "random":

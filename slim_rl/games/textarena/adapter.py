@@ -64,7 +64,8 @@ class TextArenaGame:
             self._env = ta.make(f"{name}-raw", **options)
             self._env.reset(num_players=len(SEATS), seed=seed)
         first = self._env.state.current_player_id
-        self._ids = {"first": first, "second": 1 - first}
+        self.ids = {"first": first, "second": 1 - first}
+        """TextArena's number for each seat."""
 
     @property
     def state(self) -> ta.State:
@@ -75,7 +76,7 @@ class TextArenaGame:
     def turn(self) -> str | None:
         if self.state.done or self._offender is not None or self.turns >= self._max_turns:
             return None
-        return next(seat for seat, player in self._ids.items() if player == self.state.current_player_id)
+        return next(seat for seat, player in self.ids.items() if player == self.state.current_player_id)
 
     @property
     def truncated(self) -> bool:
@@ -86,7 +87,7 @@ class TextArenaGame:
         return self.turns >= self._max_turns
 
     def observe(self, seat: str) -> str:
-        player = self._ids[seat]
+        player = self.ids[seat]
         if seat == self.turn:
             with self._own_random():
                 _, messages = self._env.get_observation()
@@ -106,7 +107,7 @@ class TextArenaGame:
         if seat is None:
             raise ValueError("This game is over; nobody has a turn.")
         self.turns += 1
-        info, errors = state.game_info[self._ids[seat]], state.error_count
+        info, errors = state.game_info[self.ids[seat]], state.error_count
         lost = info["invalid_move"]
         with self._own_random():
             self._env.step(text)
@@ -119,7 +120,7 @@ class TextArenaGame:
         instead = {  # what a copy can do without, or cannot change
             id(self._random_state): self._random_state,
             id(self.state.logs): [],
-            id(self.state.observations): {player: [] for player in self._ids.values()},
+            id(self.state.observations): {player: [] for player in self.ids.values()},
         }
         trial = copy.deepcopy(self, instead)
         trial.step(text)
@@ -130,7 +131,7 @@ class TextArenaGame:
         if self._offender is not None:
             return {seat: SPIRAL_OFFENDER if seat == self._offender else SPIRAL_OTHER for seat in SEATS}
         given = self.state.rewards if self.state.done else None
-        return {seat: float((given or {}).get(player, 0)) for seat, player in self._ids.items()}
+        return {seat: float((given or {}).get(player, 0)) for seat, player in self.ids.items()}
 
     def facts(self) -> dict[str, float]:
         rewards = self.rewards()
