@@ -115,9 +115,9 @@ def test_a_checkpoint_that_is_none(tmp_path):
 
 
 def test_a_game_too_long_for_the_models_context(tmp_path, tokenizer, chat_format, games):
-    engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=50, seed=0))
+    engine = LocalEngine(tiny_qwen(tokenizer, max_context_tokens=40, seed=0))
     config = load_config(parameters(tmp_path))
-    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 50 tokens"):
+    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 40 tokens"):
         check_context(engine.max_context_tokens, chat_format, games, config, kind(config))
 
 

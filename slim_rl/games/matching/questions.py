@@ -219,3 +219,14 @@ def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
         matched = "respectively" in clause.lower() and len(reviewers) == len(papers)
         for reviewer, paper in zip(reviewers, papers, strict=True) if matched else product(reviewers, papers):
             yield reviewer.index, paper.index
+
+
+@lru_cache(maxsize=4096)
+def told_numbers(text: str, size: int) -> tuple[tuple[Pair, str], ...]:
+    """Each pair that a sentence names beside a number, with that number; asked for or not, true or not."""
+    told = []
+    for sentence in re.split(r"[.!?\n]+", text):
+        numbers = re.findall(r"\d+", sentence)
+        pairs = list(named_pairs(find_mentions(sentence, size), sentence)) if numbers else []
+        told += zip(pairs, numbers, strict=False)
+    return tuple(told)

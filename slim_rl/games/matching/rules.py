@@ -12,7 +12,7 @@ import numpy as np
 from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
-from slim_rl.games.matching.questions import asked_pairs, asks_something
+from slim_rl.games.matching.questions import asked_pairs, asks_something, told_numbers
 
 SEATS = ("player-1", "player-2")
 
@@ -36,6 +36,8 @@ class _Asking:
     """(N, N) bool: cells whose score the other player gave when asked."""
     asked: set[tuple[int, int]] = field(default_factory=set)
     pending: list[tuple[int, int]] = field(default_factory=list)
+    told: set[tuple[int, int]] = field(default_factory=set)
+    """Cells that the other one does not see and whose score it was told, asked for or not."""
     questions: int = 0
     useful: int = 0
     errors: int = 0
@@ -112,6 +114,7 @@ class MatchingGame:
         self.messages += 1
         self._count_questions(player, text)
         self._count_answers(1 - player, text)
+        self._count_told(player, text)
         self._hand_over(player, f"Partner: [message] {text}")
 
     def propose(self, player: int, assignment: tuple[int, ...]) -> None:
@@ -142,6 +145,7 @@ class MatchingGame:
                 f"{seat}.questions": asking.questions,
                 f"{seat}.useful_questions": asking.useful,
                 f"{seat}.answers": int(asking.learnt.sum()),
+                f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
                 f"{seat}.unknown_cells": int((~mask).sum()),
                 f"{seat}.own_view": self._oracle(mask),
@@ -160,6 +164,14 @@ class MatchingGame:
         asking.questions += len(asking.pending) or int(asks_something(text))
         asking.useful += sum(not mask[pair] and pair not in asking.asked for pair in set(asking.pending))
         asking.asked.update(asking.pending)
+
+    def _count_told(self, player: int, text: str) -> None:
+        """What `player` says of scores that it sees and the other one does not."""
+        mine, theirs = self.board.masks[player], self.board.masks[1 - player]
+        numbers = self.board.numbers(player)
+        for pair, number in told_numbers(text, self.board.size):
+            if mine[pair] and not theirs[pair] and str(numbers[pair]) == number:
+                self._asking[player].told.add(pair)
 
     def _count_answers(self, player: int, reply: str) -> None:
         """What `player` learns from the reply to what it asked last: a cell whose number stands in it."""
