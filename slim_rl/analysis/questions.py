@@ -24,7 +24,7 @@ Kind = Literal["specific", "reviewer", "paper", "general", "proposal", "social"]
 KINDS: tuple[Kind, ...] = ("specific", "reviewer", "paper", "general", "proposal", "social")
 
 FindNames = Callable[[str], list[Mention]]
-NAMES: FindNames = partial(find_mentions, size=8)
+NAMES: FindNames = partial(find_mentions, size=8, loosely=True)
 """Finds the names of the matching game; a game with other names brings a finder of its own."""
 
 
@@ -37,6 +37,8 @@ class Question:
     """Where in the message it stands."""
     pairs: tuple[Pair, ...] = ()
     """The (reviewer, paper) pairs that it names, if it is specific."""
+    leans: bool = False
+    """Its kind leans on what was said before ("For what?"), and none of that stands in the message."""
 
 
 def _words(pattern: str, whole: bool = True) -> re.Pattern[str]:
@@ -67,13 +69,13 @@ _AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|
     |isn~t|aren~t|don~t|doesn~t|didn~t|can~t|couldn~t|wouldn~t|won~t|shouldn~t|haven~t|hasn~t )"""
 _WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything)"
 _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggestion|recommendation|change|pair
-    |thought|color|colour|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
+    |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
     (?:what|how)_(?:about|bout) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
-    | how_(?:good|well|strong|high|bad|much|many|confident|come)
+    | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
     | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
     | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
                      | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
@@ -146,19 +148,21 @@ _OF_ONESELF = _words(
 _GREETING = _words(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $", whole=False)
 
 
-def find_questions(text: str, find_names: FindNames = NAMES) -> list[Question]:
-    """The questions in a message, in order, judged by the message alone.
+def find_questions(text: str, find_names: FindNames = NAMES, earlier: Sequence[str] = ()) -> list[Question]:
+    """The questions in a message, in order.
 
     Args:
         find_names: finds reviewers and papers in a text.
+        earlier: the turns before it, the last one first; without them the message is judged alone.
     """
     found = []
     for start, end in _asking(text):
         start += len(text[start:end]) - len(text[start:end].lstrip(" /"))
         clause = text[start:end]
-        kind, names = _sorted(clause, text[:start], find_names)
+        before = _Before(text[:start], earlier, find_names)
+        kind, names = _sorted(clause, before, find_names)
         pairs = tuple(named_pairs(names, clause)) if kind == "specific" else ()
-        found.append(Question(kind, clause, start, pairs))
+        found.append(Question(kind, clause, start, pairs, before.missed))
     return found
 
 
@@ -269,7 +273,7 @@ def _is_no_question(sentence: str) -> bool:
 # Sorting them. -----------------------------------------------------------------------------------------
 
 _HIM = _words(r"""
-    him | hers? | (?:s?he)(?:~s)? | (?:that|this)_(?:reviewer|person|guy) | (?:those|these)_(?:\w+_)?(?:reviewers|people|guys)
+    him | his | hers? | (?:s?he)(?:~s)? | (?:that|this)_(?:reviewer|person|guy) | (?:those|these)_(?:\w+_)?(?:reviewers|people|guys)
     | (?<!of_)them | they | their
 """)
 _THAT_PAPER = _words(r"""
@@ -316,7 +320,7 @@ _GOOD = _words("""
     better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | qualified | suitable | suited
     | capable | experienced | fits? | handle
 """)
-_SEES = _words("have | has | got | know | see | any(?:thing)? | something")
+_SEES = _words("have | has | got | know | see | any(?:thing)? | something | shows?")
 # A clause that asks by its form and not by its mark alone.
 _ASKS_BY_FORM = _words(
     rf"\W* {_FILLER} (?: {_AUX} | what | which | who | where | how | any ) \b", whole=False
@@ -325,7 +329,7 @@ _ASKS_BY_FORM = _words(
 # What a question turns on that names nobody.
 _AGREES = _words(r"""
     (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
-    | objections? | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
+    | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
     | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
     | (?:sounds?|looks?|seems?)_(?:good|fine|right|fair|great|better)
     | (?:you|we)_(?:all_)?(?:good|fine|happy|set|done)
@@ -335,7 +339,7 @@ _INFORMS = _words(r"""
     have | got | see | seeing | show(?:ing)? | share | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
     | suggestions? | recommendations? | ideas? | reviewers
 """)
-_REFERS = _words(r"that | this | it | these | those | the_rest")
+_REFERS = _words(r"that | this | it | these | those")
 _ACTS = _words(r"(?:can|could|should|shall|may|might|want)_(?:we|i|me) | send(?:ing)?")
 _OPEN = _words("what | which | who | where | how")
 _CHECKS = _words(
@@ -363,17 +367,90 @@ _SUGGESTED = _words(
 )
 
 
-def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list[Mention]]:
-    """What a clause asks about, and the names in it; `before`: what the message says first."""
+class _Topic(NamedTuple):
+    """What the last sentence with a name in it was about."""
+
+    kinds: frozenset[str]
+    """Of the names and persons in it: "reviewer", "paper"."""
+    suggests: bool
+    """Whether it suggests an assignment."""
+    asks: bool
+    """Whether it is a question."""
+
+
+_PROPOSED = _Topic(frozenset({"reviewer", "paper"}), True, False)
+_PAIR = _PROPOSED.kinds
+
+
+class _Before:
+    """What was said before a clause."""
+
+    def __init__(self, said: str, earlier: Sequence[str], find_names: FindNames) -> None:
+        self.said = said
+        """By the same message."""
+        self.missed = False
+        """Whether a topic was sought where the message has none."""
+        self._earlier, self._find_names = earlier, find_names
+
+    @property
+    def topic(self) -> _Topic | None:
+        own = _topic(self.said, self._find_names)
+        self.missed |= own is None
+        return own or self.topic_of_others
+
+    @property
+    def topic_of_others(self) -> _Topic | None:
+        """That of the turns before; the last few, as nobody points further back."""
+        self.missed = True
+        topics = (_topic(text, self._find_names) for text in self._earlier[:2])
+        return next((topic for topic in topics if topic), None)
+
+
+@lru_cache(maxsize=65536)
+def _topic(text: str, find_names: FindNames) -> _Topic | None:
+    tag = _TURN.match(text)
+    if tag and tag[1].lower() != "message":
+        return _PROPOSED if tag[1].lower() == "propose" else None
+    topic = None
+    text = _untagged(text)
+    for begin, _, end, mark in _sentences(text):
+        sentence = text[begin:end]
+        kinds = {name.kind for name in find_names(sentence)}
+        if kinds:
+            kinds |= {"reviewer"} if _HIM.search(sentence) else set()
+            asks = mark or _BEGINS.match(sentence) is not None
+            topic = _Topic(frozenset(kinds), _SUGGESTED.search(sentence) is not None, asks)
+    return topic
+
+
+_CLARIFIES = _words(
+    r"""\W* (?:(?:sorry|wait|and|ok|so|but|hmm)\W+)* (?: (?:for|on|in|at|with)_ (?:what|who|whom|which)(?:_(?:paper|one|reviewer|person)s?)? | which(?:_(?:paper|one|reviewer|person)s?)?
+        | (?:what|which)_(?:paper|one|reviewer|person|score|colou?r|number)s? | who | whom | where | how_(?:good|high|green|dark|much|well|bad|strong) | what_(?:is|are|was)_(?:it|the_score) ) \W* $""",
+    whole=False,
+)
+_ASKS_FOR_PAPER = _words("what | which_paper | where | what_paper")
+_ASKS_FOR_PERSON = _words("who | whom | (?:what|which)_(?:reviewer|person)s?")
+_COMPARES = _words(r"\W* (?:(?:is|and|but|even)_)? (?:better|worse|higher|lower|greener|darker|more|less|stronger)_than\b", whole=False)
+_PROPOSES = _words("propos\\w+")
+
+
+def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, list[Mention]]:
+    """What a clause asks about, and the names in it."""
     echo = _ECHO.match(clause)
     if echo:  # "I have 80 for Ava on BLEU, what about you?"
-        clause = re.split(r"[.!?;\n]\s", before.rstrip(" .!,;-/\n"))[-1] + " " + clause
+        clause = re.split(r"[.!?;\n]\s", before.said.rstrip(" .!,;-/\n"))[-1] + " " + clause
     names = _included(clause, find_names)
     named = {mention.kind for mention in names}
     reviewer = "reviewer" in named or _HIM.search(clause) is not None
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
-    if not named and (_CHECK.match(clause) or _OPINION.match(clause)):
+    if not named and _CHECK.match(clause):
         return "proposal", names
+    if not named and _OPINION.match(clause):
+        return _opinion(before), names
+    if not named and _CLARIFIES.match(clause):
+        return _clarified(clause, before), names
+    if len(named) == 1 and (_COMPARES.match(clause) or _is_bare(clause, names)):
+        return _completed(clause, next(iter(named)), before), names
     if not named and _SOCIAL.search(clause):
         return "social", names
     if _SUGGESTION.match(clause):
@@ -389,6 +466,41 @@ def _sorted(clause: str, before: str, find_names: FindNames) -> tuple[Kind, list
     if not _ASKS_OPEN.search(clause) and (_DECIDES.search(clause) or _WEIGHS.search(clause)):
         return "proposal", names
     return ("reviewer" if reviewer else "paper"), names
+
+
+def _opinion(before: _Before) -> Kind:
+    """What "What do you think?" asks for: an opinion of what was suggested, if anything was."""
+    topic = before.topic
+    if topic is None or topic.suggests or topic.kinds == _PAIR or _PROPOSES.search(before.said):
+        return "proposal"
+    return "general"
+
+
+def _clarified(clause: str, before: _Before) -> Kind:
+    """What "For what?" asks about: what it is that should be clearer."""
+    topic = before.topic
+    if topic is None:
+        return "general"
+    if topic.kinds == _PAIR:
+        asks_for = "reviewer" if _ASKS_FOR_PAPER.search(clause) else "paper" if _ASKS_FOR_PERSON.search(clause) else "specific"
+        return asks_for
+    return "reviewer" if "reviewer" in topic.kinds else "paper"
+
+
+def _completed(clause: str, named: str, before: _Before) -> Kind:
+    """What a bare name or a comparison asks, with what was just asked or told: "Better than Ava?", "GLUE?"."""
+    topic = before.topic_of_others
+    if _COMPARES.match(clause):
+        return "specific" if topic and topic.kinds - {named} else named
+    return "proposal" if topic and topic.asks and topic.kinds and named not in topic.kinds else named
+
+
+def _is_bare(clause: str, names: list[Mention]) -> bool:
+    """Whether a clause is nothing but names."""
+    rest = clause
+    for name in reversed(names):
+        rest = rest[: name.start] + rest[name.end :]
+    return not re.search(r"\w", re.sub(r"\b(?:or|and|for|on)\b", "", rest))
 
 
 def _echoed(said: str, names: list[Mention]) -> Kind:
@@ -478,6 +590,9 @@ def classify(
         questions = _questions_of(text, find_names)
         if not questions:
             continue
+        if any(question.leans for question in questions):
+            earlier = [said for _, said in turns[max(0, number - 2) : number]][::-1]
+            questions = find_questions(_untagged(text), find_names, earlier)
         reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), None)
         for question in questions:
             pairs = question.pairs
@@ -510,7 +625,18 @@ def _questions_of(text: str, find_names: FindNames) -> tuple[Question, ...]:
     tag = _TURN.match(text)
     if tag and tag[1].lower() != "message":
         return ()
-    return tuple(find_questions(text[tag.end() :] if tag else text, find_names))
+    return tuple(find_questions(_untagged(text), find_names))
+
+
+def _untagged(text: str) -> str:
+    tag = _TURN.match(text)
+    return text[tag.end() :] if tag else text
+
+
+def forget() -> None:
+    """Empty the caches of all that was read."""
+    for cached in (_questions_of, _said, _topic):
+        cached.cache_clear()
 
 
 def _answer(question: Question, reply: str | None, find_names: FindNames) -> tuple[bool, bool]:
