@@ -95,7 +95,7 @@ _BEGINNING = rf"""(?:
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
-    | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
+    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
     )"""
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
@@ -115,7 +115,7 @@ _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = _words(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = _words(
-    rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
+    rf"{_OPENING} | maybe | perhaps | (?<!\bi_)(?<!\bwe_)(?<!he_)(?<!you_)(?<!they_)(?<!it_)(?<!that_)(?<!who_)(?<!which_)(?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = _words(_OPENING)
 _JOINTS = ("-", ",", ":", "(", "\u2013", "\u2014", "and ", "but ", "so ", "or ", "because ", "since ")
@@ -278,22 +278,25 @@ _HIM = _words(r"""
 """)
 _THAT_PAPER = _words(r"""
     (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers | (?:on|for|in|at)_(?:that|it|those) | those_two
-    | (?<!is_)(?<!are_)there(?!_(?:any|some|is|are|a))
+    | (?<!is_)(?<!are_)there?(?!_(?:any|some|is|are|a))
 """)
+_THERE = _words("there?")
+_PERSON = _words("who | whom | anyone | anybody | someone | somebody | reviewers? | option | options | people")
 _SOMEBODY = _words("(?:any|some)_?(?:one|body)_(?:else|better) | who_else")
 _IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
 _OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
-_BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | than")
+_BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | outside(?:_of)? | than")
 _ECHO = _words(
-    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:you|u|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_(?:have|see)_there | same_(?:for|with)_you ) \W* $",
+    r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:(?:on|for|from)_)? (?:you|u|yourself|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_(?:have|see)_there | same_(?:for|with)_you ) \W* $",
     whole=False,
 )
 
+_WELL = _words(r"[^.!?]{0,20} (?: good | great | fine | well | ok | okay | alright | bad ) [^.!?]{0,15} $", whole=False)
 _SOCIAL = _words(r"""
-    how_(?:are_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
-    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|a_(?:bot|human|person))
+    how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
+    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
     | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
-    | (?<!how_do_you_)(?:want|like)_to_(?:start|begin|work_together|help_me|collaborate|go_first)
+    | (?<!how_do_you_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
     | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you | where_are_you_from
     | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed)
     | (?:the|this|a)_(?:game|task) | instructions | rules
@@ -302,24 +305,28 @@ _SOCIAL = _words(r"""
 # What a question about a pair turns on: a decision, a score, an opinion of the pairing, or how good it is.
 _DECIDES = _words(r"""
     put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)?
-    | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)? | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
+    | try(?:ing)? | us(?:e|ing) | slot | trad(?:e|ing) | replac(?:e|ing) | shift | bump | drop | stay | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)? | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
     | should | shall | (?:can|could|may|might|are)_(?:we|i) | agree | possib(?:le|ility) | good_idea
     | (?:objections?|problems?|issues?|reasons?) | (?:you|u|we|all)_(?:\w+_)?good_with
 """)
 _SCORE = _words(r"""
-    scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | numbers? | points? | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
+    scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | rank(?:s|ed|ing)? | grades? | levels? | numbers? | points? | light | medium | shaded | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
     | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar) | unknown | blank | compare
     | info(?:rmation)? | data | experts? | expertise | experience | knowledge | strength | stats? | squares?
     | how(?:~s|_is|_are|_does|_do|_did|_would|_will)_(?!you\b|u\b|we\b|it\b|(?:that|this)_(?:work|sound|look|feel|for\b))
 """)
 _WEIGHS = _words(r"""
-    (?:feel(?:ing)?|think(?:ing)?|thoughts?|opinions?)_(?:about|of|on) | (?:how|what)_about | for_now | reading | reviewing | want | prefer | rather | happy | comfortable
+    (?:feel(?:ing)?|think(?:ing)?|thoughts?|opinions?)_(?:about|of|on) | (?:how|what)_about | for_now | reading | reviewing | want | like | prefer | rather | mind | against | suggest | recommend | sure_(?:about|of|on) | (?:cool|down)_(?:with|for) | happy | comfortable
     | ok(?:ay)? | fine | alright | works? | sounds?_(?:good|great|right) | (?:good|great)_(?:with|for|to|by)_(?:you|u)
 """)
 _GOOD = _words("""
-    better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | qualified | suitable | suited
+    better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | match | top | ideal | perfect | familiar | knowledgeable | skilled | qualified | suitable | suited
     | capable | experienced | fits? | handle
 """)
+_CLAIMS = _words("""
+    (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible | far_from | close_to | same_as | as_\w+_as
+""")
+_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does|_do)\b", whole=False)
 _SEES = _words("have | has | got | know | see | any(?:thing)? | something | shows?")
 # A clause that asks by its form and not by its mark alone.
 _ASKS_BY_FORM = _words(
@@ -328,15 +335,24 @@ _ASKS_BY_FORM = _words(
 
 # What a question turns on that names nobody.
 _AGREES = _words(r"""
-    (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
+    counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled? | (?:concern|complaint|issue|problem|worr)\w*
+    | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our|your)_best_(?:we|you|i) | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
     | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
     | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
     | (?:sounds?|looks?|seems?)_(?:good|fine|right|fair|great|better)
     | (?:you|we)_(?:all_)?(?:good|fine|happy|set|done)
     | (?:think|feel(?:ing)?|thoughts?|say|like|sure|happy)_(?:about|of|on|with)_(?:that|this|it|these|those|them|my)
 """)
+# Open questions that use such words all the same: "what are your proposals?", "what looks good to you?"
+_PLANS = _words(
+    r"""\W* (?:\w+\W+){0,2}? (?: what(?:_are|~re)_(?:you|u)_thinking | what_(?:are|is)_(?:your|ur) | (?:what|which|who)_(?:\w+_)?(?:looks?|sounds?|seems?|works?|fits?)
+        | what_(?:do|would|did)_(?:you|u)_(?:propose|suggest|recommend|have) | how_(?:do|should|shall|can|would)_(?:you|we|i)_(?:\w+_){0,3}?(?:do|go|start|decide|proceed)(?:_this|_it)? )\b""",
+    whole=False,
+)
+_THIS = _words("this | that | it | my | our | the | last")
 _INFORMS = _words(r"""
-    have | got | see | seeing | show(?:ing)? | share | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
+    have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks? | unknowns? | left
+    | (?:high|strong|low|great)est | best | top | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
     | suggestions? | recommendations? | ideas? | reviewers
 """)
 _REFERS = _words(r"that | this | it | these | those")
@@ -365,6 +381,10 @@ _OPINION = _words(
 _SUGGESTED = _words(
     "let~s | put | assign | i_(?:think|suggest|like|want|say|propose) | i['\u2019]d | (?:would|could|should|can)_(?:be|go|do|put|work) | we_(?:could|should|can) | for_now | propos\\w+"
 )
+
+
+def _last_sentence(said: str) -> str:
+    return re.split(r"[.!?;\n]\s", said.rstrip(" .!,;-/\n"))[-1]
 
 
 class _Topic(NamedTuple):
@@ -399,6 +419,18 @@ class _Before:
         return own or self.topic_of_others
 
     @property
+    def proposed(self) -> bool:
+        """Whether a proposal is on the table."""
+        self.missed = True
+        return bool(self._earlier) and _tag(self._earlier[0]) == "propose"
+
+    @property
+    def rejected(self) -> bool:
+        """Whether a proposal was turned down a moment ago."""
+        self.missed = True
+        return any(_tag(text) == "reject" for text in self._earlier)
+
+    @property
     def topic_of_others(self) -> _Topic | None:
         """That of the turns before; the last few, as nobody points further back."""
         self.missed = True
@@ -408,9 +440,9 @@ class _Before:
 
 @lru_cache(maxsize=65536)
 def _topic(text: str, find_names: FindNames) -> _Topic | None:
-    tag = _TURN.match(text)
-    if tag and tag[1].lower() != "message":
-        return _PROPOSED if tag[1].lower() == "propose" else None
+    tag = _tag(text)
+    if tag != "message":
+        return _PROPOSED if tag == "propose" else None
     topic = None
     text = _untagged(text)
     for begin, _, end, mark in _sentences(text):
@@ -423,6 +455,7 @@ def _topic(text: str, find_names: FindNames) -> _Topic | None:
     return topic
 
 
+_LETS = _words(r"\W* (?:\w+\W+){0,2}? (?: (?:what|how)_(?:about|bout|if)_(?:if_)?(?:we|i|you) | why_(?:not|don~t_(?:we|you|i)) )\b", whole=False)
 _CLARIFIES = _words(
     r"""\W* (?:(?:sorry|wait|and|ok|so|but|hmm)\W+)* (?: (?:for|on|in|at|with)_ (?:what|who|whom|which)(?:_(?:paper|one|reviewer|person)s?)? | which(?:_(?:paper|one|reviewer|person)s?)?
         | (?:what|which)_(?:paper|one|reviewer|person|score|colou?r|number)s? | who | whom | where | how_(?:good|high|green|dark|much|well|bad|strong) | what_(?:is|are|was)_(?:it|the_score) ) \W* $""",
@@ -437,9 +470,13 @@ _PROPOSES = _words("propos\\w+")
 def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, list[Mention]]:
     """What a clause asks about, and the names in it."""
     echo = _ECHO.match(clause)
+    if echo and _WELL.match(_last_sentence(before.said)):
+        return "social", []
     if echo:  # "I have 80 for Ava on BLEU, what about you?"
-        clause = re.split(r"[.!?;\n]\s", before.said.rstrip(" .!,;-/\n"))[-1] + " " + clause
+        clause = _last_sentence(before.said) + " " + clause
     names = _included(clause, find_names)
+    if _LETS.match(clause):
+        return "proposal", names
     named = {mention.kind for mention in names}
     reviewer = "reviewer" in named or _HIM.search(clause) is not None
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
@@ -458,11 +495,16 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
     if echo and reviewer and paper:
         return _echoed(clause, names), names
     if not named and _AGREES.search(clause):
-        return "proposal", names
+        plans = _PLANS.match(clause)
+        return ("general" if plans and not _THIS.search(clause, plans.end()) else "proposal"), names
     if not (reviewer or paper or _SOMEBODY.search(clause)):
-        return _about_nobody(clause), names
+        return _about_nobody(clause, before), names
     if reviewer and paper:
         return _about_a_pair(clause), names
+    if paper and not named and _THERE.search(clause) and not _SOMEBODY.search(clause) and not _PERSON.search(clause):
+        topic = before.topic
+        if topic and topic.kinds == _PAIR:
+            return _about_a_pair(clause), names
     if not _ASKS_OPEN.search(clause) and (_DECIDES.search(clause) or _WEIGHS.search(clause)):
         return "proposal", names
     return ("reviewer" if reviewer else "paper"), names
@@ -479,6 +521,8 @@ def _opinion(before: _Before) -> Kind:
 def _clarified(clause: str, before: _Before) -> Kind:
     """What "For what?" asks about: what it is that should be clearer."""
     topic = before.topic
+    if before.rejected:
+        return "proposal"
     if topic is None:
         return "general"
     if topic.kinds == _PAIR:
@@ -516,21 +560,25 @@ def _about_a_pair(clause: str) -> Kind:
     decides, score = _DECIDES.search(clause), _SCORE.search(clause)
     if decides and not (score and score.start() < decides.start()):
         return "proposal"
-    if score:
+    if score or _CLAIMS.search(clause):
         return "specific"
     if _WEIGHS.search(clause):
         return "proposal"
+    if _WHAT_IS.match(clause):
+        return "specific"
     good = _GOOD.search(clause) and _ASKS_BY_FORM.match(clause)
     return "specific" if good or _SEES.search(clause) else "proposal"
 
 
-def _about_nobody(clause: str) -> Kind:
+def _about_nobody(clause: str, before: _Before) -> Kind:
     """Whether a question that names nobody seeks agreement or the scores and plans of the partner."""
     if _INFORMS.search(clause):
         return "general"
     if _CHECKS.match(clause) or _REFERS.search(clause):
         return "proposal"
-    return "proposal" if _ACTS.search(clause) and not _OPEN.search(clause) else "general"
+    if _ACTS.search(clause) and not _OPEN.search(clause):
+        return "proposal"
+    return "proposal" if before.proposed else "general"
 
 
 def _included(clause: str, find_names: FindNames) -> list[Mention]:
@@ -591,7 +639,7 @@ def classify(
         if not questions:
             continue
         if any(question.leans for question in questions):
-            earlier = [said for _, said in turns[max(0, number - 2) : number]][::-1]
+            earlier = [said for _, said in turns[max(0, number - 3) : number]][::-1]
             questions = find_questions(_untagged(text), find_names, earlier)
         reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), None)
         for question in questions:
@@ -622,10 +670,14 @@ _REFUSES = _words("""
 
 @lru_cache(maxsize=65536)
 def _questions_of(text: str, find_names: FindNames) -> tuple[Question, ...]:
-    tag = _TURN.match(text)
-    if tag and tag[1].lower() != "message":
+    if _tag(text) != "message":
         return ()
     return tuple(find_questions(_untagged(text), find_names))
+
+
+def _tag(text: str) -> str:
+    tag = _TURN.match(text)
+    return tag[1].lower() if tag else "message"
 
 
 def _untagged(text: str) -> str:
