@@ -67,7 +67,7 @@ _QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$
 
 _AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has
     |isn~t|aren~t|don~t|doesn~t|didn~t|can~t|couldn~t|wouldn~t|won~t|shouldn~t|haven~t|hasn~t )"""
-_WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything)"
+_WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything|everything|everyone)"
 _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggestion|recommendation|change|pair
     |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
@@ -134,6 +134,7 @@ _SECOND = _words(
     whole=False,
 )
 _CONTINUES = _words(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
+_DANGLES = _words(r"\b (?: for | on | about | with | at | of | between | the | and | or | is | are | put ) [,:]? \W* $", whole=False)
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
 _TAG = _words(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
@@ -173,6 +174,9 @@ def _asking(text: str) -> Iterator[tuple[int, int]]:
     for begin, stop, end, mark in _sentences(text):
         sentence = text[begin:stop]
         listing = held is not None and not mark and (listing or text[held[1] - 1] == ":")
+        if held and _DANGLES.search(text[held[0] : held[1]]):
+            held = (held[0], end)
+            continue
         if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
             held = (held[0], end)
             continue
@@ -294,10 +298,10 @@ _ECHO = _words(
 _WELL = _words(r"[^.!?]{0,20} (?: good | great | fine | well | ok | okay | alright | bad ) [^.!?]{0,15} $", whole=False)
 _SOCIAL = _words(r"""
     how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
-    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
+    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|here|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
     | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
     | (?<!how_do_you_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
-    | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you | where_are_you_from
+    | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you(?=\W*$) | any(?:one|body)_there | still_with_me | where_are_you_from
     | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed)
     | (?:the|this|a)_(?:game|task) | instructions | rules
 """)
@@ -311,7 +315,7 @@ _DECIDES = _words(r"""
 """)
 _SCORE = _words(r"""
     scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | rank(?:s|ed|ing)? | grades? | levels? | numbers? | points? | light | medium | shaded | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
-    | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar) | unknown | blank | compare
+    | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar) | greene(?:r|st) | darke(?:r|st) | unknown | blank | compare
     | info(?:rmation)? | data | experts? | expertise | experience | knowledge | strength | stats? | squares?
     | how(?:~s|_is|_are|_does|_do|_did|_would|_will)_(?!you\b|u\b|we\b|it\b|(?:that|this)_(?:work|sound|look|feel|for\b))
 """)
@@ -326,7 +330,7 @@ _GOOD = _words("""
 _CLAIMS = _words("""
     (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible | far_from | close_to | same_as | as_\w+_as
 """)
-_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does|_do)\b", whole=False)
+_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your\b)", whole=False)
 _SEES = _words("have | has | got | know | see | any(?:thing)? | something | shows?")
 # A clause that asks by its form and not by its mark alone.
 _ASKS_BY_FORM = _words(
@@ -351,10 +355,10 @@ _PLANS = _words(
 )
 _THIS = _words("this | that | it | my | our | the | last")
 _INFORMS = _words(r"""
-    have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks? | unknowns? | left
-    | (?:high|strong|low|great)est | best | top | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
+    have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks? | unknowns? | left | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
     | suggestions? | recommendations? | ideas? | reviewers
 """)
+_RANKS = _words("(?:high|strong|low|great)est | best | top")
 _REFERS = _words(r"that | this | it | these | those")
 _ACTS = _words(r"(?:can|could|should|shall|may|might|want)_(?:we|i|me) | send(?:ing)?")
 _OPEN = _words("what | which | who | where | how")
@@ -375,7 +379,7 @@ _ASKS_OPEN = _words("""
     | have | know | see | else | another | different
 """)
 _OPINION = _words(
-    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
+    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|what_do_(?:you|u)_say|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
     whole=False,
 )
 _SUGGESTED = _words(
@@ -385,6 +389,18 @@ _SUGGESTED = _words(
 
 def _last_sentence(said: str) -> str:
     return re.split(r"[.!?;\n]\s", said.rstrip(" .!,;-/\n"))[-1]
+
+
+_SMALL = _words("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")
+_HEAD = re.compile(r"[^.!?;\n]*$")
+_IT = _words("it | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)")
+_COMPARABLE = _words("same | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade")
+
+
+def _is_topic(head: str, find_names: FindNames) -> bool:
+    """Whether what stands before a clause in its sentence does no more than name what it is about."""
+    names = find_names(head)
+    return bool(names) and (_is_bare(head, names) or not _JOINED.search(head))
 
 
 class _Topic(NamedTuple):
@@ -470,7 +486,7 @@ _PROPOSES = _words("propos\\w+")
 def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, list[Mention]]:
     """What a clause asks about, and the names in it."""
     echo = _ECHO.match(clause)
-    if echo and _WELL.match(_last_sentence(before.said)):
+    if echo and _WELL.match(said := _last_sentence(before.said)) and not find_names(said):
         return "social", []
     if echo:  # "I have 80 for Ava on BLEU, what about you?"
         clause = _last_sentence(before.said) + " " + clause
@@ -497,6 +513,12 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
     if not named and _AGREES.search(clause):
         plans = _PLANS.match(clause)
         return ("general" if plans and not _THIS.search(clause, plans.end()) else "proposal"), names
+    if not named:
+        head = _LINE.split(_HEAD.search(before.said)[0])[-1]
+        if _is_topic(head, find_names):
+            return _sorted(head + clause, before, find_names)
+        if not reviewer and not paper and _IT.search(clause) and _COMPARABLE.search(clause) and (topic := before.topic):
+            return _pointed(topic), names
     if not (reviewer or paper or _SOMEBODY.search(clause)):
         return _about_nobody(clause, before), names
     if reviewer and paper:
@@ -508,6 +530,12 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
     if not _ASKS_OPEN.search(clause) and (_DECIDES.search(clause) or _WEIGHS.search(clause)):
         return "proposal", names
     return ("reviewer" if reviewer else "paper"), names
+
+
+def _pointed(topic: _Topic) -> Kind:
+    if topic.kinds == _PAIR:
+        return "specific"
+    return "reviewer" if "reviewer" in topic.kinds else "paper"
 
 
 def _opinion(before: _Before) -> Kind:
@@ -544,7 +572,7 @@ def _is_bare(clause: str, names: list[Mention]) -> bool:
     rest = clause
     for name in reversed(names):
         rest = rest[: name.start] + rest[name.end :]
-    return not re.search(r"\w", re.sub(r"\b(?:or|and|for|on)\b", "", rest))
+    return not re.search(r"\w", _SMALL.sub("", rest))
 
 
 def _echoed(said: str, names: list[Mention]) -> Kind:
@@ -560,19 +588,20 @@ def _about_a_pair(clause: str) -> Kind:
     decides, score = _DECIDES.search(clause), _SCORE.search(clause)
     if decides and not (score and score.start() < decides.start()):
         return "proposal"
-    if score or _CLAIMS.search(clause):
+    if score or _CLAIMS.search(clause) or _WHAT_IS.match(clause):
         return "specific"
     if _WEIGHS.search(clause):
         return "proposal"
-    if _WHAT_IS.match(clause):
-        return "specific"
     good = _GOOD.search(clause) and _ASKS_BY_FORM.match(clause)
     return "specific" if good or _SEES.search(clause) else "proposal"
 
 
 def _about_nobody(clause: str, before: _Before) -> Kind:
     """Whether a question that names nobody seeks agreement or the scores and plans of the partner."""
-    if _INFORMS.search(clause):
+    plans = _PLANS.match(clause)
+    if _INFORMS.search(clause) or (plans and not _THIS.search(clause, plans.end())):
+        return "general"
+    if _RANKS.search(clause) and not _ACTS.search(clause):
         return "general"
     if _CHECKS.match(clause) or _REFERS.search(clause):
         return "proposal"
