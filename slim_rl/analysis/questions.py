@@ -72,7 +72,7 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
     |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_(?:about|bout) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
@@ -115,7 +115,7 @@ _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = _words(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = _words(
-    rf"{_OPENING} | maybe | perhaps | (?<!\bi_)(?<!\bwe_)(?<!he_)(?<!you_)(?<!they_)(?<!it_)(?<!that_)(?<!who_)(?<!which_)(?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
+    rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = _words(_OPENING)
 _JOINTS = ("-", ",", ":", "(", "\u2013", "\u2014", "and ", "but ", "so ", "or ", "because ", "since ")
@@ -157,7 +157,7 @@ def find_questions(text: str, find_names: FindNames = NAMES, earlier: Sequence[s
         earlier: the turns before it, the last one first; without them the message is judged alone.
     """
     found = []
-    for start, end in _asking(text):
+    for start, end in _asking(text, find_names):
         start += len(text[start:end]) - len(text[start:end].lstrip(" /"))
         clause = text[start:end]
         before = _Before(text[:start], earlier, find_names)
@@ -167,7 +167,7 @@ def find_questions(text: str, find_names: FindNames = NAMES, earlier: Sequence[s
     return found
 
 
-def _asking(text: str) -> Iterator[tuple[int, int]]:
+def _asking(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
     """Start and end of each clause that asks."""
     held: tuple[int, int] | None = None  # a question that the next line may go on with
     listing = False  # in the lines below "Please tell me your scores for:"
@@ -175,6 +175,9 @@ def _asking(text: str) -> Iterator[tuple[int, int]]:
         sentence = text[begin:stop]
         listing = held is not None and not mark and (listing or text[held[1] - 1] == ":")
         if held and _DANGLES.search(text[held[0] : held[1]]):
+            held = (held[0], end)
+            continue
+        if held and _CONTINUES.match(sentence) and _is_bare(sentence, find_names(sentence)):
             held = (held[0], end)
             continue
         if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
@@ -244,7 +247,7 @@ def _start(sentence: str, mark: bool) -> int | None:
     for opening in _OPENS.finditer(sentence):
         before = sentence[: opening.start()]
         joined = _JOINED.search(before) is not None
-        if joined or first is None:
+        if joined or first is None and _OPENING_HERE.match(sentence, opening.start()):
             first = 0 if _SUPPOSED.match(before) else opening.start()
         if joined:
             break
@@ -281,7 +284,8 @@ _HIM = _words(r"""
     | (?<!of_)them | they | their
 """)
 _THAT_PAPER = _words(r"""
-    (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers | (?:on|for|in|at)_(?:that|it|those) | those_two
+    (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers | (?:on|for|in|at|do|take|handle|review|cover)_(?:that|it|those) | those_two
+    | (?:fit|options?|choice|good|great|best|better|work|go|do)_here
     | (?<!is_)(?<!are_)there?(?!_(?:any|some|is|are|a))
 """)
 _THERE = _words("there?")
@@ -371,7 +375,7 @@ _CHECK = _words(
     whole=False,
 )
 _SUGGESTION = _words(
-    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel))\b",
+    r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel|believe|assume|suppose))\b",
     whole=False,
 )
 _ASKS_OPEN = _words("""
@@ -393,8 +397,8 @@ def _last_sentence(said: str) -> str:
 
 _SMALL = _words("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")
 _HEAD = re.compile(r"[^.!?;\n]*$")
-_IT = _words("it | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)")
-_COMPARABLE = _words("same | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade")
+_IT = _words("it | (?:that|those|the)_(?:info(?:rmation)?|scores?|data|numbers?|ratings?) | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)")
+_COMPARABLE = _words("same | info(?:rmation)? | data | numbers? | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade")
 
 
 def _is_topic(head: str, find_names: FindNames) -> bool:

@@ -156,7 +156,7 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
                 skip = True
                 position = following.end()
-                if last[1] != index:
+                if last[1] != index and not loosely:
                     continue
         if index < size:
             mentions.append(Mention(kind, index, here.start(), position))
