@@ -57,7 +57,7 @@ _TELLTALE = frozenset(
         doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
         tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
         curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
-        you lemme wdyt whatcha help""",
+        you lemme wdyt whatcha help like love""",
     )
 )
 _LETTERS = re.compile(r"[a-z]+")
@@ -95,7 +95,7 @@ _BEGINNING = rf"""(?:
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
-    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_for
+    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_(?:for|looks?|works?|fits?|wants?|has|you)
     )"""
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
@@ -118,9 +118,8 @@ _OPENS = _words(
     rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = _words(_OPENING)
-_JOINTS = ("-", ",", ":", "(", "\u2013", "\u2014", "and ", "but ", "so ", "or ", "because ", "since ")
 _JOINT = re.compile(
-    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|\b(?:and|but|so|or|because|since) ",
+    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|(?<= )(?:and|but|so|or|because|since) ",
     re.IGNORECASE,
 )
 _JOINED = _words(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
@@ -173,24 +172,23 @@ def _asking(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
     listing = False  # in the lines below "Please tell me your scores for:"
     for begin, stop, end, mark in _sentences(text):
         sentence = text[begin:stop]
-        listing = held is not None and not mark and (listing or text[held[1] - 1] == ":")
-        if held and _DANGLES.search(text[held[0] : held[1]]):
-            held = (held[0], end)
-            continue
-        if held and _CONTINUES.match(sentence) and _is_bare(sentence, find_names(sentence)):
-            held = (held[0], end)
-            continue
-        if held and (_CONTINUES.match(sentence) if mark else listing and _LISTED.match(sentence)):
-            held = (held[0], end)
-            continue
-        clauses = list(_clauses(sentence, mark))
+        if held:
+            listing = not mark and (listing or text[held[1] - 1] == ":")
+            if (
+                _DANGLES.search(text, max(held[0], held[1] - 12), held[1])
+                or (listing and _LISTED.match(sentence))
+                or (_CONTINUES.match(sentence) and (mark or _is_bare(sentence, find_names(sentence))))
+            ):
+                held = (held[0], end)
+                continue
+        clauses = _clauses(sentence, mark)
         if held and (clauses or not mark):
             yield held
             held = None
-        for first, last in clauses[:-1]:
-            yield begin + first, begin + last
         if clauses:
-            held = (begin + clauses[-1][0], end)
+            for first, last in clauses[:-1]:
+                yield begin + first, begin + last
+            held, listing = (begin + clauses[-1][0], end), False
             if mark:
                 yield held
                 held = None
@@ -218,37 +216,40 @@ def _sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
         yield begin, len(text), len(text), False
 
 
-def _clauses(sentence: str, mark: bool) -> Iterator[tuple[int, int]]:
+def _clauses(sentence: str, mark: bool) -> list[tuple[int, int]]:
     """Start and end of the clauses of a sentence that ask; `mark`: whether it ends with a question mark."""
     if mark and _is_no_question(sentence):
-        return
+        return []
     start = _start(sentence, mark)
     if start is None:
-        return
+        return []
+    clauses = []
     for second in _SECOND.finditer(sentence, start + 1):
-        yield start, second.start()
-        start = second.end()
-    yield start, len(sentence.rstrip())
+        if re.search(r"\w", _asked(sentence[start : second.start()])):
+            clauses.append((start, second.start()))
+            start = second.end()
+    return [*clauses, (start, len(sentence.rstrip()))]
 
 
 def _start(sentence: str, mark: bool) -> int | None:
     """Where the clause that asks begins; None if none does."""
-    words = [] if mark else _LETTERS.findall(sentence.lower())
+    if not mark:
+        words = _LETTERS.findall(sentence.lower())
+        if _TELLTALE.isdisjoint(words):
+            return None
     if (mark or _may_begin(words)) and (begins := _BEGINS.match(sentence)):
         return begins.start("clause")
     if not mark:
-        if _TELLTALE.isdisjoint(words) or not any(sign in sentence for sign in _JOINTS):
-            return None
         for joint in _JOINT.finditer(sentence):
             if _OPENING_HERE.match(sentence, joint.end()):
                 return 0 if _SUPPOSED.match(sentence) else joint.end()
         return None
     first = None
     for opening in _OPENS.finditer(sentence):
-        before = sentence[: opening.start()]
-        joined = _JOINED.search(before) is not None
-        if joined or first is None and _OPENING_HERE.match(sentence, opening.start()):
-            first = 0 if _SUPPOSED.match(before) else opening.start()
+        here = opening.start()
+        joined = _JOINED.search(sentence, max(0, here - 10), here) is not None
+        if joined or (first is None and _OPENING_HERE.match(sentence, here)):
+            first = 0 if _SUPPOSED.match(sentence, 0, here) else here
         if joined:
             break
     return first or 0
@@ -270,7 +271,7 @@ def _is_no_question(sentence: str) -> bool:
     """Whether a sentence with a question mark seeks no answer all the same."""
     if _RHETORICAL.match(sentence) or _GREETING.match(sentence):
         return True
-    tag = _TAG.search(sentence)
+    tag = _TAG.search(sentence, max(0, len(sentence) - 20))  # a tag is short
     if tag and re.search(r"\w", sentence[: tag.start()]):
         return _BEGINS.match(sentence) is None and _OPENING_HERE.search(sentence[: tag.start()]) is None
     oneself = _OF_ONESELF.match(sentence)
@@ -304,7 +305,7 @@ _SOCIAL = _words(r"""
     how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
     | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|here|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
     | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
-    | (?<!how_do_you_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
+    | (?<!how_do_you_)(?<!how_do_u_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
     | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you(?=\W*$) | any(?:one|body)_there | still_with_me | where_are_you_from
     | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed)
     | (?:the|this|a)_(?:game|task) | instructions | rules
@@ -383,7 +384,7 @@ _ASKS_OPEN = _words("""
     | have | know | see | else | another | different
 """)
 _OPINION = _words(
-    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|what_do_(?:you|u)_say|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)\W*$",
+    r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|what_do_(?:you|u)_say|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)(?:_on_your_(?:end|side|board))?\W*$",
     whole=False,
 )
 _SUGGESTED = _words(
@@ -391,12 +392,29 @@ _SUGGESTED = _words(
 )
 
 
+_OPENERS = _words(
+    r"""(?: \W* (?: and | but | so | also | or | then | now | well | oh | um+ | hm+ | btw | ok | okay | k | alright | hi | hey | hello | thanks | yes | yeah | no
+        | (?:cool|great|good|sure|nice|perfect)(?=[,.!]) ) \b [^\w"]* )+""",
+    whole=False,
+)
+_CLOSERS = _words(r"[, ]+ (?: then | now | btw | by_the_way | by_(?:any_)?chance | lol | haha | so_far | though | tho | again )\W* $", whole=False)
+
+
+def _asked(clause: str) -> str:
+    """A clause without what only leads in and out: "Alright, Ava then?" asks no more than "Ava?"."""
+    openers, closers = _OPENERS.match(clause), _CLOSERS.search(clause, max(0, len(clause) - 20))
+    if not openers and not closers:
+        return clause
+    rest = clause[openers.end() if openers else 0 : closers.start() if closers else None]
+    return rest if re.search(r"\w", rest) else clause
+
+
 def _last_sentence(said: str) -> str:
     return re.split(r"[.!?;\n]\s", said.rstrip(" .!,;-/\n"))[-1]
 
 
 _SMALL = _words("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")
-_HEAD = re.compile(r"[^.!?;\n]*$")
+_ENDS = re.compile(r"[.!?;\n]|<br\s*/?>|\s/\s", re.IGNORECASE)
 _IT = _words("it | (?:that|those|the)_(?:info(?:rmation)?|scores?|data|numbers?|ratings?) | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)")
 _COMPARABLE = _words("same | info(?:rmation)? | data | numbers? | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade")
 
@@ -489,6 +507,7 @@ _PROPOSES = _words("propos\\w+")
 
 def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, list[Mention]]:
     """What a clause asks about, and the names in it."""
+    clause = _asked(clause)
     echo = _ECHO.match(clause)
     if echo and _WELL.match(said := _last_sentence(before.said)) and not find_names(said):
         return "social", []
@@ -518,8 +537,8 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
         plans = _PLANS.match(clause)
         return ("general" if plans and not _THIS.search(clause, plans.end()) else "proposal"), names
     if not named:
-        head = _LINE.split(_HEAD.search(before.said)[0])[-1]
-        if _is_topic(head, find_names):
+        head = _ENDS.split(before.said)[-1]
+        if head and _is_topic(head, find_names):
             return _sorted(head + clause, before, find_names)
         if not reviewer and not paper and _IT.search(clause) and _COMPARABLE.search(clause) and (topic := before.topic):
             return _pointed(topic), names
@@ -573,6 +592,8 @@ def _completed(clause: str, named: str, before: _Before) -> Kind:
 
 def _is_bare(clause: str, names: list[Mention]) -> bool:
     """Whether a clause is nothing but names."""
+    if len(clause) > sum(name.end - name.start for name in names) + 30:
+        return False
     rest = clause
     for name in reversed(names):
         rest = rest[: name.start] + rest[name.end :]
@@ -618,8 +639,7 @@ def _included(clause: str, find_names: FindNames) -> list[Mention]:
     """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
     start = clause.find(",") + 1 if _IF.match(clause) else 0
     names = [name for name in find_names(clause) if name.start >= start]
-    aside = _BESIDES.search(clause)
-    if aside and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause)):
+    if names and (aside := _BESIDES.search(clause)) and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause)):
         after = [name for name in names if name.start > aside.end()]
         run = list(takewhile(lambda name: name.kind == after[0].kind, after))
         names = [name for name in names if name not in run]

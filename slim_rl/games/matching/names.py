@@ -138,12 +138,10 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
     mentions: list[Mention] = []
     matches = list(_WORD.finditer(text))
     position = 0  # a title's words are not looked at again: no mention starts before it
-    skip = False
     for here, following in zip_longest(matches, matches[1:]):
-        word = here.group().lower()
-        found = None if skip or here.start() < position else look_up(word)
-        skip = False
-        if found is None:
+        word = here[0].lower()
+        found = look_up(word)
+        if found is None or here.start() < position:
             continue
         kind, index = found
         position = here.end()
@@ -154,7 +152,6 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
             # A first name; a last name right behind it belongs to it, or leaves open who is meant.
             last = look_up(following.group().lower())
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
-                skip = True
                 position = following.end()
                 if last[1] != index and not loosely:
                     continue
