@@ -61,7 +61,7 @@ _TELLTALE = frozenset(
     )
 )
 _LETTERS = re.compile(r"[a-z]+")
-_LINE = re.compile(r"<br\s*/?>|\s/\s", re.IGNORECASE)
+_LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _END = re.compile(r"[?.!;\n][?.!;\n\"')\u201d]*\s*")
 _QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$)")
 
@@ -119,7 +119,7 @@ _OPENS = _words(
 )
 _OPENING_HERE = _words(_OPENING)
 _JOINT = re.compile(
-    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?|(?<= )(?:and|but|so|or|because|since) ",
+    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) ",
     re.IGNORECASE,
 )
 _JOINED = _words(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
@@ -199,7 +199,8 @@ def _asking(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
 def _sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
     """For each sentence where it begins, where its words stop, where it ends, and whether with a ?."""
     # Line breaks and quotations keep their length, so that places stay what they are.
-    if "/" in text or "<" in text:
+    text = text.replace(" / ", "  \n")
+    if "<" in text:
         text = _LINE.sub(lambda line: " " * (len(line[0]) - 1) + "\n", text)
     if '"' in text or "\u201c" in text:
         text = _QUOTATION.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
@@ -290,7 +291,7 @@ _THAT_PAPER = _words(r"""
     | (?<!is_)(?<!are_)there?(?!_(?:any|some|is|are|a))
 """)
 _THERE = _words("there?")
-_PERSON = _words("who | whom | anyone | anybody | someone | somebody | reviewers? | option | options | people")
+_PERSON = _words("who_else | (?:any|some)_(?:one|body) | who | whom | anyone | anybody | someone | somebody | reviewers? | option | options | people")
 _SOMEBODY = _words("(?:any|some)_?(?:one|body)_(?:else|better) | who_else")
 _IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
 _OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
@@ -332,7 +333,7 @@ _GOOD = _words("""
     better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | match | top | ideal | perfect | familiar | knowledgeable | skilled | qualified | suitable | suited
     | capable | experienced | fits? | handle
 """)
-_CLAIMS = _words("""
+_CLAIMS = _words(r"""
     (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible | far_from | close_to | same_as | as_\w+_as
 """)
 _WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your\b)", whole=False)
@@ -509,50 +510,54 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
     """What a clause asks about, and the names in it."""
     clause = _asked(clause)
     echo = _ECHO.match(clause)
-    if echo and _WELL.match(said := _last_sentence(before.said)) and not find_names(said):
-        return "social", []
     if echo:  # "I have 80 for Ava on BLEU, what about you?"
-        clause = _last_sentence(before.said) + " " + clause
+        said = _last_sentence(before.said)
+        if _WELL.match(said) and not find_names(said):
+            return "social", []
+        clause = said + " " + clause
     names = _included(clause, find_names)
-    if _LETS.match(clause):
+    if _SUGGESTION.match(clause) or _LETS.match(clause):
         return "proposal", names
-    named = {mention.kind for mention in names}
-    reviewer = "reviewer" in named or _HIM.search(clause) is not None
-    paper = "paper" in named or _THAT_PAPER.search(clause) is not None
-    if not named and _CHECK.match(clause):
-        return "proposal", names
-    if not named and _OPINION.match(clause):
-        return _opinion(before), names
-    if not named and _CLARIFIES.match(clause):
-        return _clarified(clause, before), names
-    if len(named) == 1 and (_COMPARES.match(clause) or _is_bare(clause, names)):
-        return _completed(clause, next(iter(named)), before), names
-    if not named and _SOCIAL.search(clause):
-        return "social", names
-    if _SUGGESTION.match(clause):
-        return "proposal", names
-    if echo and reviewer and paper:
-        return _echoed(clause, names), names
-    if not named and _AGREES.search(clause):
-        plans = _PLANS.match(clause)
-        return ("general" if plans and not _THIS.search(clause, plans.end()) else "proposal"), names
-    if not named:
+    if not names:
+        if kind := _by_its_words(clause, before):
+            return kind, names
         head = _ENDS.split(before.said)[-1]
         if head and _is_topic(head, find_names):
-            return _sorted(head + clause, before, find_names)
-        if not reviewer and not paper and _IT.search(clause) and _COMPARABLE.search(clause) and (topic := before.topic):
-            return _pointed(topic), names
+            clause, names = head + clause, find_names(head)
+    named = {mention.kind for mention in names}
+    if len(named) == 1 and (_COMPARES.match(clause) or _is_bare(clause, names)):
+        return _completed(clause, *named, before), names
+    reviewer = "reviewer" in named or _HIM.search(clause) is not None
+    paper = "paper" in named or _THAT_PAPER.search(clause) is not None
+    if reviewer and paper:
+        return (_echoed if echo else _about_a_pair)(clause, names), names
+    if not reviewer and not paper and _IT.search(clause) and _COMPARABLE.search(clause) and (topic := before.topic):
+        return _pointed(topic), names
     if not (reviewer or paper or _SOMEBODY.search(clause)):
         return _about_nobody(clause, before), names
-    if reviewer and paper:
-        return _about_a_pair(clause), names
-    if paper and not named and _THERE.search(clause) and not _SOMEBODY.search(clause) and not _PERSON.search(clause):
+    if paper and not names and _THERE.search(clause) and not _PERSON.search(clause):
         topic = before.topic
         if topic and topic.kinds == _PAIR:
             return _about_a_pair(clause), names
     if not _ASKS_OPEN.search(clause) and (_DECIDES.search(clause) or _WEIGHS.search(clause)):
         return "proposal", names
     return ("reviewer" if reviewer else "paper"), names
+
+
+def _by_its_words(clause: str, before: _Before) -> Kind | None:
+    """What a clause that names nobody asks, if its words alone tell."""
+    if _CHECK.match(clause):
+        return "proposal"
+    if _OPINION.match(clause):
+        return _opinion(before)
+    if _CLARIFIES.match(clause):
+        return _clarified(clause, before)
+    if _SOCIAL.search(clause):
+        return "social"
+    if _AGREES.search(clause):
+        plans = _PLANS.match(clause)
+        return "general" if plans and not _THIS.search(clause, plans.end()) else "proposal"
+    return None
 
 
 def _pointed(topic: _Topic) -> Kind:
@@ -608,7 +613,7 @@ def _echoed(said: str, names: list[Mention]) -> Kind:
     return "general" if several else "specific"
 
 
-def _about_a_pair(clause: str) -> Kind:
+def _about_a_pair(clause: str, names: Sequence[Mention] = ()) -> Kind:
     """Whether a question about reviewers on papers seeks their score or a decision."""
     decides, score = _DECIDES.search(clause), _SCORE.search(clause)
     if decides and not (score and score.start() < decides.start()):
