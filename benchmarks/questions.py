@@ -119,9 +119,13 @@ def score(path: Path, show_errors: bool) -> None:
         by_kind = kinds(sums.sum(0))
         print(f"  kinds, {name}:")
         for kind, value, (hits, found, labelled) in zip(KINDS, by_kind, sums.sum(0), strict=True):
-            print(f"    {kind:10} F1 {value:.3f}  ({labelled:.0f} labels, {found:.0f} found, {hits:.0f} agree)")
+            print(
+                f"    {kind:10} F1 {value:.3f}  ({labelled:.0f} labels, {found:.0f} found, {hits:.0f} agree)"
+            )
         low, high = interval(sums)
-        print(f"    on average F1 {np.nanmean(by_kind):.3f} (95% interval over games {low:.3f} to {high:.3f})")
+        print(
+            f"    on average F1 {np.nanmean(by_kind):.3f} (95% interval over games {low:.3f} to {high:.3f})"
+        )
     if show_errors:
         for message in messages:
             ours = [(q.kind, q.text) for q in in_context(message)]
@@ -133,7 +137,12 @@ def score(path: Path, show_errors: bool) -> None:
 def speed(count: int = 1_000_000) -> None:
     """Times `count` messages of people, alone and in their games; nothing is kept from one round to the next."""
     games = [transcript(game) for game in human_games(HUMAN)]
-    texts = [text.removeprefix("[message] ") for turns in games for _, text in turns if text.startswith("[message]")]
+    texts = [
+        text.removeprefix("[message] ")
+        for turns in games
+        for _, text in turns
+        if text.startswith("[message]")
+    ]
     start = time.perf_counter()
     for i in range(count):
         find_questions(texts[i % len(texts)])
@@ -147,7 +156,9 @@ def speed(count: int = 1_000_000) -> None:
                 classify(turns, seat, seen={})
         read += len(texts)
     seconds = (time.perf_counter() - start) * count / read
-    print(f"{count} messages in their games, both seats' and what became of them: {seconds:.1f} s on one core")
+    print(
+        f"{count} messages in their games, both seats' and what became of them: {seconds:.1f} s on one core"
+    )
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 `find_questions` reads a message alone: it cuts it into sentences, decides for each whether it seeks an answer
 from the partner, and sorts it by who and what is named in it. What counts as a question is written down in
 `tests/analysis/questions/GUIDELINE.md`; `python -m benchmarks.questions` scores this module against people's
-messages that were labelled by it. `classify` adds what only the episode knows: what the asker saw, what it
-had asked before, and what the partner replied.
+messages that were labelled by it. `classify` adds what only the episode knows: what a question points back to
+("For what?"), what the asker saw, what it had asked before, and what the partner replied.
 
 The partner at the table reads messages by stricter rules (`slim_rl.games.matching.questions`), because it
 answers only what is clearly asked. Here a question counts whether or not anybody would answer it.
@@ -38,7 +38,7 @@ class Question:
     pairs: tuple[Pair, ...] = ()
     """The (reviewer, paper) pairs that it names, if it is specific."""
     leans: bool = False
-    """Its kind leans on what was said before ("For what?"), and none of that stands in the message."""
+    """Its kind leans on the turns before: "For what?" """
 
 
 def _words(pattern: str, whole: bool = True) -> re.Pattern[str]:
@@ -133,7 +133,10 @@ _SECOND = _words(
     whole=False,
 )
 _CONTINUES = _words(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
-_DANGLES = _words(r"\b (?: for | on | about | with | at | of | between | the | and | or | is | are | put ) [,:]? \W* $", whole=False)
+_DANGLES = _words(
+    r"\b (?: for | on | about | with | at | of | between | the | and | or | is | are | put ) [,:]? \W* $",
+    whole=False,
+)
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
 _TAG = _words(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
@@ -162,7 +165,7 @@ def find_questions(text: str, find_names: FindNames = NAMES, earlier: Sequence[s
         before = _Before(text[:start], earlier, find_names)
         kind, names = _sorted(clause, before, find_names)
         pairs = tuple(named_pairs(names, clause)) if kind == "specific" else ()
-        found.append(Question(kind, clause, start, pairs, before.missed))
+        found.append(Question(kind, clause, start, pairs, before.leaned_on))
     return found
 
 
@@ -291,17 +294,21 @@ _THAT_PAPER = _words(r"""
     | (?<!is_)(?<!are_)there?(?!_(?:any|some|is|are|a))
 """)
 _THERE = _words("there?")
-_PERSON = _words("who_else | (?:any|some)_(?:one|body) | who | whom | anyone | anybody | someone | somebody | reviewers? | option | options | people")
+_PERSON = _words("who | whom | (?:any|some)_?(?:one|body) | reviewers? | options? | people")
 _SOMEBODY = _words("(?:any|some)_?(?:one|body)_(?:else|better) | who_else")
 _IF = re.compile(r"(?:so |and |ok,? )*if\b", re.IGNORECASE)
 _OPEN_PERSON = _words("any(?:thing|one|body)? | some(?:one|body) | have | there | who")
-_BESIDES = _words("besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | outside(?:_of)? | than")
+_BESIDES = _words(
+    "besides | except(?:_for)? | other_than | apart_from | aside_from | instead_of | outside(?:_of)? | than"
+)
 _ECHO = _words(
     r"\W* (?:and_|or_)? (?: (?:(?:what|how)_about_)? (?:(?:on|for|from)_)? (?:you|u|yourself|yours|your_(?:side|end|board)) | do_you | can_you | are_you | what_do_you_(?:have|see)_there | same_(?:for|with)_you ) \W* $",
     whole=False,
 )
 
-_WELL = _words(r"[^.!?]{0,20} (?: good | great | fine | well | ok | okay | alright | bad ) [^.!?]{0,15} $", whole=False)
+_WELL = _words(
+    r"[^.!?]{0,20} (?: good | great | fine | well | ok | okay | alright | bad ) [^.!?]{0,15} $", whole=False
+)
 _SOCIAL = _words(r"""
     how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
     | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|here|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
@@ -346,7 +353,7 @@ _ASKS_BY_FORM = _words(
 # What a question turns on that names nobody.
 _AGREES = _words(r"""
     counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled? | (?:concern|complaint|issue|problem|worr)\w*
-    | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our|your)_best_(?:we|you|i) | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
+    | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our)_best_(?:we|you|i)_can | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
     | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
     | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
     | (?:sounds?|looks?|seems?)_(?:good|fine|right|fair|great|better)
@@ -362,9 +369,8 @@ _PLANS = _words(
 _THIS = _words("this | that | it | my | our | the | last")
 _INFORMS = _words(r"""
     have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks? | unknowns? | left | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
-    | suggestions? | recommendations? | ideas? | reviewers
+    | suggestions? | recommendations? | ideas? | reviewers | (?:should|must|to)_know
 """)
-_RANKS = _words("(?:high|strong|low|great)est | best | top")
 _REFERS = _words(r"that | this | it | these | those")
 _ACTS = _words(r"(?:can|could|should|shall|may|might|want)_(?:we|i|me) | send(?:ing)?")
 _OPEN = _words("what | which | who | where | how")
@@ -392,13 +398,15 @@ _SUGGESTED = _words(
     "let~s | put | assign | i_(?:think|suggest|like|want|say|propose) | i['\u2019]d | (?:would|could|should|can)_(?:be|go|do|put|work) | we_(?:could|should|can) | for_now | propos\\w+"
 )
 
-
 _OPENERS = _words(
     r"""(?: \W* (?: and | but | so | also | or | then | now | well | oh | um+ | hm+ | btw | ok | okay | k | alright | hi | hey | hello | thanks | yes | yeah | no
         | (?:cool|great|good|sure|nice|perfect)(?=[,.!]) ) \b [^\w"]* )+""",
     whole=False,
 )
-_CLOSERS = _words(r"[, ]+ (?: then | now | btw | by_the_way | by_(?:any_)?chance | lol | haha | so_far | though | tho | again )\W* $", whole=False)
+_CLOSERS = _words(
+    r"[, ]+ (?: then | now | btw | by_the_way | by_(?:any_)?chance | lol | haha | so_far | though | tho | again )\W* $",
+    whole=False,
+)
 
 
 def _asked(clause: str) -> str:
@@ -416,8 +424,12 @@ def _last_sentence(said: str) -> str:
 
 _SMALL = _words("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")
 _ENDS = re.compile(r"[.!?;\n]|<br\s*/?>|\s/\s", re.IGNORECASE)
-_IT = _words("it | (?:that|those|the)_(?:info(?:rmation)?|scores?|data|numbers?|ratings?) | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)")
-_COMPARABLE = _words("same | info(?:rmation)? | data | numbers? | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade")
+_IT = _words(
+    "it | (?:that|those|the)_(?:info(?:rmation)?|scores?|data|numbers?|ratings?) | (?:is|are|was|were|do|does)_(?:that|this|these|those|they|all)"
+)
+_COMPARABLE = _words(
+    "same | info(?:rmation)? | data | numbers? | scor(?:e|es)d? | greens? | reds? | blank | unknown | dark | light | higher | lower | rating | rated | colou?r | shade"
+)
 
 
 def _is_topic(head: str, find_names: FindNames) -> bool:
@@ -430,15 +442,12 @@ class _Topic(NamedTuple):
     """What the last sentence with a name in it was about."""
 
     kinds: frozenset[str]
-    """Of the names and persons in it: "reviewer", "paper"."""
-    suggests: bool
-    """Whether it suggests an assignment."""
+    """"reviewer", "paper" or both, by the names and persons in it."""
     asks: bool
     """Whether it is a question."""
 
 
-_PROPOSED = _Topic(frozenset({"reviewer", "paper"}), True, False)
-_PAIR = _PROPOSED.kinds
+_PAIR = frozenset({"reviewer", "paper"})
 
 
 class _Before:
@@ -447,63 +456,58 @@ class _Before:
     def __init__(self, said: str, earlier: Sequence[str], find_names: FindNames) -> None:
         self.said = said
         """By the same message."""
-        self.missed = False
-        """Whether a topic was sought where the message has none."""
+        self.leaned_on = False
+        """Whether what counts stands, if anywhere, in the turns before."""
         self._earlier, self._find_names = earlier, find_names
 
     @property
     def topic(self) -> _Topic | None:
-        own = _topic(self.said, self._find_names)
-        self.missed |= own is None
-        return own or self.topic_of_others
+        return _topic(self.said, self._find_names) or self.topic_of_turns
 
     @property
-    def proposed(self) -> bool:
-        """Whether a proposal is on the table."""
-        self.missed = True
-        return bool(self._earlier) and _tag(self._earlier[0]) == "propose"
+    def topic_of_turns(self) -> _Topic | None:
+        """That of the last turns; nobody points further back."""
+        self.leaned_on = True
+        topics = (_topic(turn, self._find_names) for turn in self._earlier[:2])
+        return next((topic for topic in topics if topic), None)
 
     @property
     def rejected(self) -> bool:
         """Whether a proposal was turned down a moment ago."""
-        self.missed = True
-        return any(_tag(text) == "reject" for text in self._earlier)
-
-    @property
-    def topic_of_others(self) -> _Topic | None:
-        """That of the turns before; the last few, as nobody points further back."""
-        self.missed = True
-        topics = (_topic(text, self._find_names) for text in self._earlier[:2])
-        return next((topic for topic in topics if topic), None)
+        self.leaned_on = True
+        return any(_tag(turn) == "reject" for turn in self._earlier)
 
 
 @lru_cache(maxsize=65536)
-def _topic(text: str, find_names: FindNames) -> _Topic | None:
-    tag = _tag(text)
-    if tag != "message":
-        return _PROPOSED if tag == "propose" else None
-    topic = None
-    text = _untagged(text)
+def _topic(turn: str, find_names: FindNames) -> _Topic | None:
+    if _tag(turn) != "message":
+        return _Topic(_PAIR, False) if _tag(turn) == "propose" else None
+    topic, text = None, _untagged(turn)
     for begin, _, end, mark in _sentences(text):
         sentence = text[begin:end]
         kinds = {name.kind for name in find_names(sentence)}
+        if kinds and _HIM.search(sentence):
+            kinds.add("reviewer")
         if kinds:
-            kinds |= {"reviewer"} if _HIM.search(sentence) else set()
-            asks = mark or _BEGINS.match(sentence) is not None
-            topic = _Topic(frozenset(kinds), _SUGGESTED.search(sentence) is not None, asks)
+            topic = _Topic(frozenset(kinds), mark or _BEGINS.match(sentence) is not None)
     return topic
 
 
-_LETS = _words(r"\W* (?:\w+\W+){0,2}? (?: (?:what|how)_(?:about|bout|if)_(?:if_)?(?:we|i|you) | why_(?:not|don~t_(?:we|you|i)) )\b", whole=False)
+_LETS = _words(
+    r"\W* (?:\w+\W+){0,2}? (?: (?:what|how)_(?:about|bout|if)_(?:if_)?(?:we|i|you) | why_(?:not|don~t_(?:we|you|i)) )\b",
+    whole=False,
+)
 _CLARIFIES = _words(
     r"""\W* (?:(?:sorry|wait|and|ok|so|but|hmm)\W+)* (?: (?:for|on|in|at|with)_ (?:what|who|whom|which)(?:_(?:paper|one|reviewer|person)s?)? | which(?:_(?:paper|one|reviewer|person)s?)?
         | (?:what|which)_(?:paper|one|reviewer|person|score|colou?r|number)s? | who | whom | where | how_(?:good|high|green|dark|much|well|bad|strong) | what_(?:is|are|was)_(?:it|the_score) ) \W* $""",
     whole=False,
 )
-_ASKS_FOR_PAPER = _words("what | which_paper | where | what_paper")
-_ASKS_FOR_PERSON = _words("who | whom | (?:what|which)_(?:reviewer|person)s?")
-_COMPARES = _words(r"\W* (?:(?:is|and|but|even)_)? (?:better|worse|higher|lower|greener|darker|more|less|stronger)_than\b", whole=False)
-_PROPOSES = _words("propos\\w+")
+_WHOM = _words("who | whom | (?:what|which)_(?:reviewer|person)s?")
+_ON_WHAT = _words("(?:for|on|in|at|with)_what | where | (?:what|which)_papers?")
+_COMPARES = _words(
+    r"\W* (?:(?:is|and|but|even)_)? (?:better|worse|higher|lower|greener|darker|more|less|stronger)_than\b",
+    whole=False,
+)
 
 
 def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, list[Mention]]:
@@ -531,10 +535,16 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
     paper = "paper" in named or _THAT_PAPER.search(clause) is not None
     if reviewer and paper:
         return (_echoed if echo else _about_a_pair)(clause, names), names
-    if not reviewer and not paper and _IT.search(clause) and _COMPARABLE.search(clause) and (topic := before.topic):
+    if (
+        not reviewer
+        and not paper
+        and _IT.search(clause)
+        and _COMPARABLE.search(clause)
+        and (topic := before.topic)
+    ):
         return _pointed(topic), names
     if not (reviewer or paper or _SOMEBODY.search(clause)):
-        return _about_nobody(clause, before), names
+        return _about_nobody(clause), names
     if paper and not names and _THERE.search(clause) and not _PERSON.search(clause):
         topic = before.topic
         if topic and topic.kinds == _PAIR:
@@ -546,10 +556,8 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
 
 def _by_its_words(clause: str, before: _Before) -> Kind | None:
     """What a clause that names nobody asks, if its words alone tell."""
-    if _CHECK.match(clause):
+    if _CHECK.match(clause) or _OPINION.match(clause):
         return "proposal"
-    if _OPINION.match(clause):
-        return _opinion(before)
     if _CLARIFIES.match(clause):
         return _clarified(clause, before)
     if _SOCIAL.search(clause):
@@ -561,17 +569,10 @@ def _by_its_words(clause: str, before: _Before) -> Kind | None:
 
 
 def _pointed(topic: _Topic) -> Kind:
+    """What "Is that the same for you?" asks about: what was last spoken of."""
     if topic.kinds == _PAIR:
         return "specific"
     return "reviewer" if "reviewer" in topic.kinds else "paper"
-
-
-def _opinion(before: _Before) -> Kind:
-    """What "What do you think?" asks for: an opinion of what was suggested, if anything was."""
-    topic = before.topic
-    if topic is None or topic.suggests or topic.kinds == _PAIR or _PROPOSES.search(before.said):
-        return "proposal"
-    return "general"
 
 
 def _clarified(clause: str, before: _Before) -> Kind:
@@ -581,18 +582,21 @@ def _clarified(clause: str, before: _Before) -> Kind:
         return "proposal"
     if topic is None:
         return "general"
-    if topic.kinds == _PAIR:
-        asks_for = "reviewer" if _ASKS_FOR_PAPER.search(clause) else "paper" if _ASKS_FOR_PERSON.search(clause) else "specific"
-        return asks_for
-    return "reviewer" if "reviewer" in topic.kinds else "paper"
+    if topic.kinds == _PAIR and _WHOM.search(clause):
+        return "paper"
+    if topic.kinds == _PAIR and _ON_WHAT.search(clause):
+        return "reviewer"
+    return _pointed(topic)
 
 
-def _completed(clause: str, named: str, before: _Before) -> Kind:
-    """What a bare name or a comparison asks, with what was just asked or told: "Better than Ava?", "GLUE?"."""
-    topic = before.topic_of_others
+def _completed(clause: str, named: Kind, before: _Before) -> Kind:
+    """What a bare name or a comparison asks after what was just said: "Better than Ava?", "GLUE?"."""
+    topic = before.topic_of_turns
+    if topic is None:
+        return named
     if _COMPARES.match(clause):
-        return "specific" if topic and topic.kinds - {named} else named
-    return "proposal" if topic and topic.asks and topic.kinds and named not in topic.kinds else named
+        return "specific" if topic.kinds != {named} else named
+    return "proposal" if topic.asks and named not in topic.kinds else named
 
 
 def _is_bare(clause: str, names: list[Mention]) -> bool:
@@ -626,25 +630,25 @@ def _about_a_pair(clause: str, names: Sequence[Mention] = ()) -> Kind:
     return "specific" if good or _SEES.search(clause) else "proposal"
 
 
-def _about_nobody(clause: str, before: _Before) -> Kind:
+def _about_nobody(clause: str) -> Kind:
     """Whether a question that names nobody seeks agreement or the scores and plans of the partner."""
     plans = _PLANS.match(clause)
     if _INFORMS.search(clause) or (plans and not _THIS.search(clause, plans.end())):
         return "general"
-    if _RANKS.search(clause) and not _ACTS.search(clause):
-        return "general"
     if _CHECKS.match(clause) or _REFERS.search(clause):
         return "proposal"
-    if _ACTS.search(clause) and not _OPEN.search(clause):
-        return "proposal"
-    return "proposal" if before.proposed else "general"
+    return "proposal" if _ACTS.search(clause) and not _OPEN.search(clause) else "general"
 
 
 def _included(clause: str, find_names: FindNames) -> list[Mention]:
     """The names in a clause but for those in an "if ..., " before it and those that it sets aside."""
     start = clause.find(",") + 1 if _IF.match(clause) else 0
     names = [name for name in find_names(clause) if name.start >= start]
-    if names and (aside := _BESIDES.search(clause)) and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause)):
+    if (
+        names
+        and (aside := _BESIDES.search(clause))
+        and (aside[0].lower() != "than" or _OPEN_PERSON.search(clause))
+    ):
         after = [name for name in names if name.start > aside.end()]
         run = list(takewhile(lambda name: name.kind == after[0].kind, after))
         names = [name for name in names if name not in run]
@@ -753,8 +757,7 @@ def _answer(question: Question, reply: str | None, find_names: FindNames) -> tup
     """Whether `reply` answers the question, and whether with a number."""
     if reply is None:
         return False, False
-    tag = _TURN.match(reply)
-    if tag and tag[1].lower() != "message":
+    if _tag(reply) != "message":
         return question.kind == "proposal", False
     sentences = _said(reply, find_names)
     about = [s for s in sentences if not s[0].isdisjoint(question.pairs)] or sentences
@@ -765,8 +768,7 @@ def _answer(question: Question, reply: str | None, find_names: FindNames) -> tup
 @lru_cache(maxsize=65536)
 def _said(text: str, find_names: FindNames) -> tuple[tuple[frozenset[Pair], bool, bool], ...]:
     """Of each sentence the pairs that it names, whether it refuses to inform, and whether it has a number."""
-    tag = _TURN.match(text)
-    text = text[tag.end() :] if tag else text
+    text = _untagged(text)
     return tuple(
         (
             frozenset(named_pairs(find_names(sentence), sentence)),

@@ -64,8 +64,11 @@ _FILLER = {"the", "paper", "reviewer"}
 _ORDINARY = frozenset({"clove", "ethane", "globe", "grove", "organ", "panel", "pastel", "petrol", "smite"})
 # Those that are one edit from one of four letters, or two from one of seven; too many are to look for "Reed".
 _ORDINARY_TOO = _ORDINARY | frozenset(
-    """above android blew bled clue electric electron flue glee glow glued love quad quick snag spectra stag
-    swab swam swan swap swat sway than wag""".split()
+    re.findall(
+        r"\w+",
+        """above android blew bled clue electric electron flue glee glow glued love quad quick snag spectra stag
+        swab swam swan swap swat sway than wag""",
+    )
 )
 _SHORT_FORMS = {
     **dict.fromkeys(("dan", "danny"), _FIRST["daniel"]),
@@ -262,7 +265,9 @@ def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
         (distance, sorted(word) != sorted(name), kind, index)
         for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
         for name, index in names.items()
-        if len(name) > 3 and name != "reed" and (distance := OSA.distance(word, name)) <= (1 if len(word) < 7 else 2)
+        if len(name) > 3
+        and name != "reed"
+        and (distance := OSA.distance(word, name)) <= (1 if len(word) < 7 else 2)
     ]
     return min(near)[2:] if near else None
 
