@@ -62,7 +62,7 @@ _TELLTALE = frozenset(
 )
 _LETTERS = re.compile(r"[a-z]+")
 _LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
-_END = re.compile(r"[?.!;\n][?.!;\n\"')\u201d]*\s*")
+_END = re.compile(r"[?.!;\n](?<!\b(?:[Mm][rs]|[Dd]r|vs)\.)[?.!;\n\"')\u201d]*\s*")
 _QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$)")
 
 _AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has
@@ -494,7 +494,7 @@ def _topic(turn: str, find_names: FindNames) -> _Topic | None:
 
 
 _LETS = _words(
-    r"\W* (?:\w+\W+){0,2}? (?: (?:what|how)_(?:about|bout|if)_(?:if_)?(?:we|i|you) | why_(?:not|don~t_(?:we|you|i)) )\b",
+    r"\W* (?: (?:what|how)_(?:about|bout|if)_(?:if_)?(?:we|i|you) | why_(?:not|don~t_(?:we|you|i)) )\b",
     whole=False,
 )
 _CLARIFIES = _words(

@@ -62,6 +62,7 @@ def test_people_are_read_as_labelled(part):
         ("Could Daniel do it?", "proposal"),
         ("How about we swap Ava and Noah?", "proposal"),
         ("what are your proposals?", "general"),
+        ("Do you have any greens for Mr. Petrov?", "reviewer"),
         ("What about\nAva?", "reviewer"),
         ("is Ava good\nat Quac or Electra", "specific"),
     ],

@@ -172,6 +172,7 @@ def test_mentions_in_free_text(text, mentions):
     [
         ("Jo on guac, Dan or norah on BiLEU", [5, 6, 1, 7, 0]),
         ("Blue and GLEU", [0, 3]),
+        ("Morgan for text encoders", [4, 1]),
         ("Joseph Smith or joesepth", [5, 5]),
         ("more than that, need to swap and read this agreed love of a quick clue", []),
     ],

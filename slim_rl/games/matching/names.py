@@ -70,11 +70,17 @@ _ORDINARY_TOO = _ORDINARY | frozenset(
         swab swam swan swap swat sway than wag""",
     )
 )
-_SHORT_FORMS = {
-    **dict.fromkeys(("dan", "danny"), _FIRST["daniel"]),
-    **dict.fromkeys(("sofi", "sophie"), _FIRST["sofia"]),
-    **dict.fromkeys(("andre", "andy"), _FIRST["andrei"]),
-    **dict.fromkeys(("jo", "joe", "joey"), _FIRST["joseph"]),
+# By nickname, and by a word of the title that no other title has.
+_SHORT_FORMS: dict[str, tuple[Kind, int]] = {
+    **dict.fromkeys(("dan", "danny"), ("reviewer", _FIRST["daniel"])),
+    **dict.fromkeys(("sofi", "sophie"), ("reviewer", _FIRST["sofia"])),
+    **dict.fromkeys(("andre", "andy"), ("reviewer", _FIRST["andrei"])),
+    **dict.fromkeys(("jo", "joe", "joey"), ("reviewer", _FIRST["joseph"])),
+    **dict.fromkeys(("encoders", "discriminators"), ("paper", _PAPER_WORDS["electra"])),
+    "vectors": ("paper", _PAPER_WORDS["glove"]),
+    "nlu": ("paper", _PAPER_WORDS["glue"]),
+    "bert": ("paper", _PAPER_WORDS["roberta"]),
+    "commonsense": ("paper", _PAPER_WORDS["swag"]),
 }
 
 
@@ -257,7 +263,7 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
 def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
     """What a lower-case word most likely names, if anything; of names as near, the one with the same letters."""
     if word in _SHORT_FORMS:
-        return "reviewer", _SHORT_FORMS[word]
+        return _SHORT_FORMS[word]
     found = _mentioned(word)
     if found or len(word) < 4 or word in _ORDINARY_TOO:
         return found
