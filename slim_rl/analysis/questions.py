@@ -72,7 +72,7 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
     |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | why~d | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
@@ -125,7 +125,7 @@ _JOINT = re.compile(
 _JOINED = _words(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
 # What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
 _SUPPOSED = _words(
-    r"[^\w]* (?:(?:so|and|but|ok|okay|also)\b\W*)* (?:if|for|as_for|regarding|about|of|looking|between|when|given|assuming|in|on|once)\b",
+    r"[^\w]* (?:(?:so|and|but|ok|okay|also)\b\W*)* (?:if|for|as_for|regarding|about|of|looking|between|when|given|assuming|in|on|once|which|whose|at_wh\w+)\b",
     whole=False,
 )
 _SECOND = _words(
@@ -311,7 +311,7 @@ _WELL = _words(
 )
 _SOCIAL = _words(r"""
     how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
-    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?:are_)?you_(?:still_)?(?:there|here|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
+    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?<!for_)(?:are_)?you_(?:still_)?(?:(?:there|here)(?=\W*$)|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
     | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
     | (?<!how_do_you_)(?<!how_do_u_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
     | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you(?=\W*$) | any(?:one|body)_there | still_with_me | where_are_you_from
@@ -324,7 +324,7 @@ _DECIDES = _words(r"""
     put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)?
     | try(?:ing)? | us(?:e|ing) | slot | trad(?:e|ing) | replac(?:e|ing) | shift | bump | drop | stay | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)? | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
     | should | shall | (?:can|could|may|might|are)_(?:we|i) | agree | possib(?:le|ility) | good_idea
-    | (?:objections?|problems?|issues?|reasons?) | (?:you|u|we|all)_(?:\w+_)?good_with
+    | (?:objections?|problems?|issues?|reasons?|conflicts?) | (?:you|u|we|all)_(?:\w+_)?good_with
 """)
 _SCORE = _words(r"""
     scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | rank(?:s|ed|ing)? | grades? | levels? | numbers? | points? | light | medium | shaded | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
@@ -343,7 +343,7 @@ _GOOD = _words("""
 _CLAIMS = _words(r"""
     (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible | far_from | close_to | same_as | as_\w+_as
 """)
-_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your\b)", whole=False)
+_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your_(?:\w+_)?(?:thought|opinion|feeling|take|view|call|idea|preference)s?\b)", whole=False)
 _SEES = _words("have | has | got | know | see | any(?:thing)? | something | shows?")
 # A clause that asks by its form and not by its mark alone.
 _ASKS_BY_FORM = _words(
@@ -352,7 +352,7 @@ _ASKS_BY_FORM = _words(
 
 # What a question turns on that names nobody.
 _AGREES = _words(r"""
-    counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled? | (?:concern|complaint|issue|problem|worr)\w*
+    counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled? | (?:concern|complaint|issue|problem|worr|conflict)\w* | which_(?:ones?_)?(?:do|would|did)_(?:you|u)_(?:prefer|rather|choose|like)
     | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our)_best_(?:we|you|i)_can | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
     | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
     | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
@@ -388,7 +388,7 @@ _SUGGESTION = _words(
 )
 _ASKS_OPEN = _words("""
     what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)?
-    | have | know | see | else | another | different
+    | have | know | see | else | another | different | (?:a|any|better|good)_(?:\w+_)?(?:place|spot|home)
 """)
 _OPINION = _words(
     r"\W* (?:\w+\W+){0,3}? (?:what_(?:do|did)_(?:you|u)_think|what_(?:you|u)_think|what_do_(?:you|u)_say|(?:any_|your_)?thoughts|opinions?|how_do_you_feel|wdyt)(?:_on_your_(?:end|side|board))?\W*$",
