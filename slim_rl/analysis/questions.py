@@ -72,7 +72,8 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
     |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | why~d | wdyt | what(?:_u|_you|cha)_got | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | why~d | wdyt | what(?:_u|_you|cha)_got
+    | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
@@ -95,7 +96,8 @@ _BEGINNING = rf"""(?:
     | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
-    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | who_(?:for|looks?|works?|fits?|wants?|has|you)
+    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
+    | who_(?:for|looks?|works?|fits?|wants?|has|you)
     )"""
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
@@ -285,11 +287,13 @@ def _is_no_question(sentence: str) -> bool:
 # Sorting them. -----------------------------------------------------------------------------------------
 
 _HIM = _words(r"""
-    him | his | hers? | (?:s?he)(?:~s)? | (?:that|this)_(?:reviewer|person|guy) | (?:those|these)_(?:\w+_)?(?:reviewers|people|guys)
+    him | his | hers? | (?:s?he)(?:~s)? | (?:that|this)_(?:reviewer|person|guy)
+    | (?:those|these)_(?:\w+_)?(?:reviewers|people|guys)
     | (?<!of_)them | they | their
 """)
 _THAT_PAPER = _words(r"""
-    (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers | (?:on|for|in|at|do|take|handle|review|cover)_(?:that|it|those) | those_two
+    (?:that|this)_(?:paper|one|topic) | (?:those|these)_(?:\w+_)?papers
+    | (?:on|for|in|at|do|take|handle|review|cover)_(?:that|it|those) | those_two
     | (?:fit|options?|choice|good|great|best|better|work|go|do)_here
     | (?<!is_)(?<!are_)there?(?!_(?:any|some|is|are|a))
 """)
@@ -310,11 +314,16 @@ _WELL = _words(
     r"[^.!?]{0,20} (?: good | great | fine | well | ok | okay | alright | bad ) [^.!?]{0,15} $", whole=False
 )
 _SOCIAL = _words(r"""
-    how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your) | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
-    | first_(?:game|time|one|hit) | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))? | (?<!for_)(?:are_)?you_(?:still_)?(?:(?:there|here)(?=\W*$)|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person)) | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
+    how_(?:(?:are|r)_)?(?:you|u|ya)(?!_(?:feeling|thinking)) | how_(?:has|have)_(?:you|your)
+    | how_(?:long|much_time) | how(?:~s|_is)_(?:it_going|your_(?:day|morning|evening)|everything) | what~s_up
+    | first_(?:game|time|one|hit)
+    | (?:play|played|done|did)_(?:before|this|these|one|any|it)(?:_of_(?:this|these))?
+    | (?<!for_)(?:are_)?you_(?:still_)?(?:(?:there|here)(?=\W*$)|ready|new|human|real|(?:a_)?(?:real_)?(?:bot|ai|robot|human|person))
+    | how_to_play | understand_(?:the|this|how|what) | new_to_this | supposed_to_do | (?:you|u)_(?:quit|leave|afk)
     | ready(?!_(?:to|for)_(?:\w+_)?(?:propos|submit|send|lock|finali|accept)) | shall_we_(?:begin|start) | get_started
     | (?<!how_do_you_)(?<!how_do_u_)(?:want_to|like_to|wanna)_(?:start|begin|work_together|help_me|collaborate|go_first)
-    | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure) | who_are_you(?=\W*$) | any(?:one|body)_there | still_with_me | where_are_you_from
+    | help_me_(?:with_(?:the|this)_(?:game|task)|categorize|sort|match|assign|organize|figure)
+    | who_are_you(?=\W*$) | any(?:one|body)_there | still_with_me | where_are_you_from
     | (?:your|ur)_name | how_(?:does|do)_(?:this|the_game)_work | how_do_(?:you|we|i)_play | what_are_we_(?:doing|supposed)
     | (?:the|this|a)_(?:game|task) | instructions | rules
 """)
@@ -322,28 +331,40 @@ _SOCIAL = _words(r"""
 # What a question about a pair turns on: a decision, a score, an opinion of the pairing, or how good it is.
 _DECIDES = _words(r"""
     put(?:ting)? | plac(?:e|ed|ing) | assign(?:ed|ing|ment)? | mov(?:e|ed|ing) | lock(?:ed|ing)? | leav(?:e|ing) | keep(?:ing)?
-    | try(?:ing)? | us(?:e|ing) | slot | trad(?:e|ing) | replac(?:e|ing) | shift | bump | drop | stay | stick | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)? | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
+    | try(?:ing)? | us(?:e|ing) | slot | trad(?:e|ing) | replac(?:e|ing) | shift | bump | drop | stay | stick
+    | swap(?:ping)? | switch(?:ing)? | toss | settle | adjust | go(?:es|ing)?
+    | (?:we|i|you|to)_(?:pick|choose|use|take|give|bring)
     | should | shall | (?:can|could|may|might|are)_(?:we|i) | agree | possib(?:le|ility) | good_idea
     | (?:objections?|problems?|issues?|reasons?|conflicts?) | (?:you|u|we|all)_(?:\w+_)?good_with
 """)
 _SCORE = _words(r"""
-    scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | rank(?:s|ed|ing)? | grades? | levels? | numbers? | points? | light | medium | shaded | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
-    | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar) | greene(?:r|st) | darke(?:r|st) | unknown | blank | compare
+    scor(?:e|es|ing) | values? | rat(?:e|es|ing|ings) | rank(?:s|ed|ing)? | grades? | levels? | numbers? | points?
+    | light | medium | shaded | out_of_(?:10|ten|100) | greens? | reds? | dark | bright | colou?rs? | shades?
+    | high(?:er|est)? | low(?:er|est)? | how_(?:good|well|strong|high|bad|confident|much|knowledgeable|familiar)
+    | greene(?:r|st) | darke(?:r|st) | unknown | blank | compare
     | info(?:rmation)? | data | experts? | expertise | experience | knowledge | strength | stats? | squares?
     | how(?:~s|_is|_are|_does|_do|_did|_would|_will)_(?!you\b|u\b|we\b|it\b|(?:that|this)_(?:work|sound|look|feel|for\b))
 """)
 _WEIGHS = _words(r"""
-    (?:feel(?:ing)?|think(?:ing)?|thoughts?|opinions?)_(?:about|of|on) | (?:how|what)_about | for_now | reading | reviewing | want | like | prefer | rather | mind | against | suggest | recommend | sure_(?:about|of|on) | (?:cool|down)_(?:with|for) | happy | comfortable
+    (?:feel(?:ing)?|think(?:ing)?|thoughts?|opinions?)_(?:about|of|on) | (?:how|what)_about | for_now | reading
+    | reviewing | want | like | prefer | rather | mind | against | suggest | recommend | sure_(?:about|of|on)
+    | (?:cool|down)_(?:with|for) | happy | comfortable
     | ok(?:ay)? | fine | alright | works? | sounds?_(?:good|great|right) | (?:good|great)_(?:with|for|to|by)_(?:you|u)
 """)
 _GOOD = _words("""
-    better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad | weak | terrible | match | top | ideal | perfect | familiar | knowledgeable | skilled | qualified | suitable | suited
+    better(?!_(?:to|if)) | best | worse | worst | good | great | well | strong(?:er|est)? | solid | decent | bad
+    | weak | terrible | match | top | ideal | perfect | familiar | knowledgeable | skilled | qualified | suitable
+    | suited
     | capable | experienced | fits? | handle
 """)
 _CLAIMS = _words(r"""
-    (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible | far_from | close_to | same_as | as_\w+_as
+    (?:you|u)_(?:said|say|mentioned|told|mean|meant|have|had|got) | worse | worst | bad | weak(?:er)? | terrible
+    | far_from | close_to | same_as | as_\w+_as
 """)
-_WHAT_IS = _words(r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your_(?:\w+_)?(?:thought|opinion|feeling|take|view|call|idea|preference)s?\b)", whole=False)
+_WHAT_IS = _words(
+    r"\W* (?:\w+\W+){0,2}? what (?:~s|s|_is|_are|_does)_(?!your_(?:\w+_)?(?:thought|opinion|feeling|take|view|call|idea|preference)s?\b)",
+    whole=False,
+)
 _SEES = _words("have | has | got | know | see | any(?:thing)? | something | shows?")
 # A clause that asks by its form and not by its mark alone.
 _ASKS_BY_FORM = _words(
@@ -352,9 +373,16 @@ _ASKS_BY_FORM = _words(
 
 # What a question turns on that names nobody.
 _AGREES = _words(r"""
-    counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled? | (?:concern|complaint|issue|problem|worr|conflict)\w* | which_(?:ones?_)?(?:do|would|did)_(?:you|u)_(?:prefer|rather|choose|like)
-    | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our)_best_(?:we|you|i)_can | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed? | approve
-    | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense | good_to_go | why | ok | okay | alright
+    counter\w* | tweak\w* | edit | redo | revis\w+ | line_?up | on_board | same_page | confirm\w* | settled?
+    | (?:concern|complaint|issue|problem|worr|conflict)\w*
+    | which_(?:ones?_)?(?:do|would|did)_(?:you|u)_(?:prefer|rather|choose|like)
+    | miss(?:ed|ing)?_(?:any|some)\w+ | (?:the|our)_best_(?:we|you|i)_can
+    | (?:see|get|got|receive|received|like)_(?:it|this|that|mine) | (?:re-?_?)? propos\w+ | re-?_?send
+    | arrangements? | assignments? | your_call | changes? | submit | accept | reject\w* | deal | (?:dis)?agreed?
+    | approve
+    | objections? | (?:do|did|does)(?:n~t|_not)_(?:you_|u_)?(?:like|want) | sounds?_like_a_plan | finali[sz]e
+    | swap | switch | lock(?:ed)? | adjust | good_idea | better_one | do_(?:it_)?better | wrong | make_sense
+    | good_to_go | why | ok | okay | alright
     | works?(?=_(?:for|with|on)_(?:you|u|your)\b) | (?:does|do|would|will|did|can|could|might)_(?:that|this|it|these|those|they|everything)_(?:all_)?(?:works?|happen|do)
     | (?:sounds?|looks?|seems?)_(?:good|fine|right|fair|great|better)
     | (?:you|we)_(?:all_)?(?:good|fine|happy|set|done)
@@ -363,12 +391,15 @@ _AGREES = _words(r"""
 # Open questions that use such words all the same: "what are your proposals?", "what looks good to you?"
 _PLANS = _words(
     r"""\W* (?:\w+\W+){0,2}? (?: what(?:_are|~re)_(?:you|u)_thinking | what_(?:are|is)_(?:your|ur) | (?:what|which|who)_(?:\w+_)?(?:looks?|sounds?|seems?|works?|fits?)
-        | what_(?:do|would|did)_(?:you|u)_(?:propose|suggest|recommend|have) | how_(?:do|should|shall|can|would)_(?:you|we|i)_(?:\w+_){0,3}?(?:do|go|start|decide|proceed)(?:_this|_it)? )\b""",
+    | what_(?:do|would|did)_(?:you|u)_(?:propose|suggest|recommend|have)
+    | how_(?:do|should|shall|can|would)_(?:you|we|i)_(?:\w+_){0,3}?(?:do|go|start|decide|proceed)(?:_this|_it)? )\b""",
     whole=False,
 )
 _THIS = _words("this | that | it | my | our | the | last")
 _INFORMS = _words(r"""
-    have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks? | unknowns? | left | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)? | data | all_of_them
+    have | got | see | seeing | show(?:ing)? | share | numbers? | values? | ratings? | options? | matches | blanks?
+    | unknowns? | left | scor(?:e|es|ing) | greens? | dark | bright | squares? | colou?rs? | info(?:rmation)?
+    | data | all_of_them
     | suggestions? | recommendations? | ideas? | reviewers | (?:should|must|to)_know
 """)
 _REFERS = _words(r"that | this | it | these | those")
@@ -499,7 +530,8 @@ _LETS = _words(
 )
 _CLARIFIES = _words(
     r"""\W* (?:(?:sorry|wait|and|ok|so|but|hmm)\W+)* (?: (?:for|on|in|at|with)_ (?:what|who|whom|which)(?:_(?:paper|one|reviewer|person)s?)? | which(?:_(?:paper|one|reviewer|person)s?)?
-        | (?:what|which)_(?:paper|one|reviewer|person|score|colou?r|number)s? | who | whom | where | how_(?:good|high|green|dark|much|well|bad|strong) | what_(?:is|are|was)_(?:it|the_score) ) \W* $""",
+    | (?:what|which)_(?:paper|one|reviewer|person|score|colou?r|number)s? | who | whom | where
+    | how_(?:good|high|green|dark|much|well|bad|strong) | what_(?:is|are|was)_(?:it|the_score) ) \W* $""",
     whole=False,
 )
 _WHOM = _words("who | whom | (?:what|which)_(?:reviewer|person)s?")
