@@ -417,7 +417,7 @@ _SUGGESTION = _words(
     r"\W* (?:(?:so|and|but|or|ok|okay|then)\W+)* (?:maybe|perhaps|possibly|might|what_if|i_(?:think|guess|like|feel|believe|assume|suppose))\b",
     whole=False,
 )
-_ASKS_OPEN = _words("""
+_ASKS_OPEN = _words(r"""
     what | which | who | whom | where | how | any(?:thing|where|one|body)? | someone | ideas? | suggestions? | recommendations? | info(?:rmation)?
     | have | know | see | else | another | different | (?:a|any|better|good)_(?:\w+_)?(?:place|spot|home)
 """)
