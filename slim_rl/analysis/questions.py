@@ -463,12 +463,6 @@ _COMPARABLE = _words(
 )
 
 
-def _is_topic(head: str, find_names: FindNames) -> bool:
-    """Whether what stands before a clause in its sentence does no more than name what it is about."""
-    names = find_names(head)
-    return bool(names) and (_is_bare(head, names) or not _JOINED.search(head))
-
-
 class _Topic(NamedTuple):
     """What the last sentence with a name in it was about."""
 
@@ -558,8 +552,8 @@ def _sorted(clause: str, before: _Before, find_names: FindNames) -> tuple[Kind, 
         if kind := _by_its_words(clause, before):
             return kind, names
         head = _ENDS.split(before.said)[-1]
-        if head and _is_topic(head, find_names):
-            clause, names = head + clause, find_names(head)
+        if (topics := find_names(head)) and _is_bare(head, topics):  # "LLaMA - who do you have?"
+            clause, names = head + clause, topics
     named = {mention.kind for mention in names}
     if len(named) == 1 and (_COMPARES.match(clause) or _is_bare(clause, names)):
         return _completed(clause, *named, before), names
