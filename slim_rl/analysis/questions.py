@@ -186,14 +186,16 @@ def _asking(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
             ):
                 held = (held[0], end)
                 continue
-        clauses = _clauses(sentence, mark)
-        if held and (clauses or not mark):
+        start = _start_with_mark(sentence) if mark else _start_without_mark(sentence)
+        if held and (start is not None or not mark):
             yield held
             held = None
-        if clauses:
-            for first, last in clauses[:-1]:
-                yield begin + first, begin + last
-            held, listing = (begin + clauses[-1][0], end), False
+        if start is not None:
+            for second in _SECOND.finditer(sentence, start + 1):
+                if re.search(r"\w", _asked(sentence[start : second.start()])):
+                    yield begin + start, begin + second.start()
+                    start = second.end()
+            held, listing = (begin + start, end), False
             if mark:
                 yield held
                 held = None
@@ -209,47 +211,38 @@ def _sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
         text = _LINE.sub(lambda line: " " * (len(line[0]) - 1) + "\n", text)
     if '"' in text or "\u201c" in text:
         text = _QUOTATION.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
-    begin = 0
+    begin = len(text) - len(text.lstrip())
     for ending in _END.finditer(text):
         signs = ending[0]
         mark = "?" in signs
         if mark or signs[-1].isspace() or signs[0] == ";" or ending.end() == len(text):
-            if begin < ending.start() and not text[begin : ending.start()].isspace():
-                stop = ending.start() + len(signs.rstrip()) if mark else ending.start()
-                yield begin, ending.start(), stop, mark
+            stop = ending.start()
+            if begin < stop:
+                yield begin, stop, stop + len(signs.rstrip()) if mark else stop, mark
             begin = ending.end()
-    if begin < len(text) and not text[begin:].isspace():
+    if begin < len(text):
         yield begin, len(text), len(text), False
 
 
-def _clauses(sentence: str, mark: bool) -> list[tuple[int, int]]:
-    """Start and end of the clauses of a sentence that ask; `mark`: whether it ends with a question mark."""
-    if mark and _is_no_question(sentence):
-        return []
-    start = _start(sentence, mark)
-    if start is None:
-        return []
-    clauses = []
-    for second in _SECOND.finditer(sentence, start + 1):
-        if re.search(r"\w", _asked(sentence[start : second.start()])):
-            clauses.append((start, second.start()))
-            start = second.end()
-    return [*clauses, (start, len(sentence.rstrip()))]
-
-
-def _start(sentence: str, mark: bool) -> int | None:
-    """Where the clause that asks begins; None if none does."""
-    if not mark:
-        words = _LETTERS.findall(sentence.lower())
-        if _TELLTALE.isdisjoint(words):
-            return None
-    if (mark or _may_begin(words)) and (begins := _BEGINS.match(sentence)):
-        return begins.start("clause")
-    if not mark:
-        for joint in _JOINT.finditer(sentence):
-            if _OPENING_HERE.match(sentence, joint.end()):
-                return 0 if _SUPPOSED.match(sentence) else joint.end()
+def _start_without_mark(sentence: str) -> int | None:
+    """Where what asks begins in a sentence; None if nothing does."""
+    words = _LETTERS.findall(sentence.lower())
+    if _TELLTALE.isdisjoint(words):
         return None
+    if _may_begin(words) and (begins := _BEGINS.match(sentence)):
+        return begins.start("clause")
+    for joint in _JOINT.finditer(sentence):
+        if _OPENING_HERE.match(sentence, joint.end()):
+            return 0 if _SUPPOSED.match(sentence) else joint.end()
+    return None
+
+
+def _start_with_mark(sentence: str) -> int | None:
+    """The same of a sentence that ends with a question mark."""
+    if _is_no_question(sentence):
+        return None
+    if begins := _BEGINS.match(sentence):
+        return begins.start("clause")
     first = None
     for opening in _OPENS.finditer(sentence):
         here = opening.start()
