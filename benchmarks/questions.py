@@ -2,11 +2,12 @@
 
     python -m benchmarks.questions [--labels FILE ...] [--speed] [--errors]
 
-Scores `find_questions` against labelled messages (tests/analysis/questions; by default all parts that are
-there), each part by itself, with the seed's simple rules beside it on the same messages. A message with at
-least one question counts as positive for "question or not". For the kinds the questions of a message are
-counted one by one: as many as agree are true positives, the F1 of each kind is that over all messages, and
-the average is over the kinds that occur. `--speed` reads a million messages on one core.
+Scores `find_questions`, which reads a message alone, and `classify`, which reads it in its game, against
+labelled messages (tests/analysis/questions; by default all parts that are there), each part by itself, with
+the seed's simple rules beside them on the same messages. A message with at least one question counts as
+positive for "question or not". For the kinds the questions of a message are counted one by one: as many as
+agree are true positives, the F1 of each kind is that over all messages, and the average is over the kinds
+that occur; its 95% interval is by the bootstrap over games. `--speed` reads a million messages on one core.
 """
 
 import argparse
@@ -14,16 +15,21 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from slim_rl.analysis.questions import KINDS, find_questions
+from slim_rl.analysis import questions
+from slim_rl.analysis.questions import KINDS, classify, find_questions
+from slim_rl.games.matching.human import human_games, transcript
+from slim_rl.games.matching.rules import SEATS
 
 LABELS = Path(__file__).parents[1] / "tests" / "analysis" / "questions"
 HUMAN = Path(__file__).parents[1] / "data" / "human" / "human_games.jsonl"
-Kinds = Counter[str]
+Finder = Callable[[dict], Sequence[questions.Question]]
+"""The questions that it finds in a labelled message."""
 SIMPLE_RULES = {
     "question mark": lambda text: "?" in text,
     "question word anywhere": lambda text: bool(
@@ -36,63 +42,123 @@ SIMPLE_RULES = {
 }
 
 
-def f1(hits: int, found: int, labelled: int) -> float:
+def alone(message: dict) -> Sequence[questions.Question]:
+    return find_questions(message["text"])
+
+
+def in_context(message: dict) -> Sequence[questions.Question]:
+    return _by_turn().get((message["game_id"], message["index"]), ())
+
+
+@cache
+def _by_turn() -> dict[tuple[int, int], list[questions.Question]]:
+    """What `classify` finds in all games, by game and turn."""
+    found: dict[tuple[int, int], list[questions.Question]] = {}
+    for game in human_games(HUMAN):
+        turns = transcript(game)
+        for seat in SEATS:
+            for asked in classify(turns, seat, seen={}):
+                found.setdefault((game["game_state"]["game_id"], asked.turn), []).append(asked.question)
+    return found
+
+
+FINDERS: dict[str, Finder] = {"a message alone": alone, "in its game": in_context}
+
+
+def f1(hits: float, found: float, labelled: float) -> float:
     return 2 * hits / (found + labelled) if found + labelled else float("nan")
 
 
-def question_or_not(messages: Sequence[dict], says_yes: Callable[[str], bool]) -> tuple[float, float, float]:
+def question_or_not(messages: Sequence[dict], says_yes: Callable[[dict], bool]) -> tuple[float, float, float]:
     """F1, precision and recall over messages."""
-    pairs = [(says_yes(m["text"]), bool(m["questions"])) for m in messages]
+    pairs = [(says_yes(m), bool(m["questions"])) for m in messages]
     hits, found, labelled = (sum(x) for x in zip(*((y and t, y, t) for y, t in pairs), strict=True))
     return f1(hits, found, labelled), hits / max(found, 1), hits / max(labelled, 1)
 
 
-def kinds(messages: Sequence[dict]) -> dict[str, tuple[float, int]]:
-    """F1 and the number of labels of each kind that occurs."""
-    hits, found, labelled = Counter[str](), Counter[str](), Counter[str]()
+def counts(messages: Sequence[dict], find: Finder) -> np.ndarray:
+    """(games, kinds, 3): questions that are found rightly, found, and labelled."""
+    games = {game: i for i, game in enumerate(dict.fromkeys(m["game_id"] for m in messages))}
+    sums = np.zeros((len(games), len(KINDS), 3))
     for message in messages:
-        ours = Counter(q.kind for q in find_questions(message["text"]))
+        ours = Counter(q.kind for q in find(message))
         theirs = Counter(q["kind"] for q in message["questions"])
-        hits += ours & theirs
-        found += ours
-        labelled += theirs
-    return {
-        kind: (f1(hits[kind], found[kind], labelled[kind]), labelled[kind])
-        for kind in KINDS
-        if found[kind] + labelled[kind]
-    }
+        for i, kind in enumerate(KINDS):
+            both = min(ours[kind], theirs[kind])
+            sums[games[message["game_id"]], i] += (both, ours[kind], theirs[kind])
+    return sums
+
+
+def kinds(sums: np.ndarray) -> np.ndarray:
+    """F1 of each kind, NaN where it does not occur; `sums` (kinds, 3)."""
+    return np.array([f1(*row) for row in sums])
+
+
+def interval(sums: np.ndarray, resamples: int = 2000) -> tuple[float, float]:
+    """95% interval of the average F1 over kinds; `sums` as from `counts`."""
+    times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), resamples)
+    drawn = np.einsum("rg,gkc->rkc", times, sums)
+    low, high = np.quantile([np.nanmean(kinds(one)) for one in drawn], [0.025, 0.975])
+    return float(low), float(high)
 
 
 def score(path: Path, show_errors: bool) -> None:
     messages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    games, questions = len({m["game_id"] for m in messages}), sum(len(m["questions"]) for m in messages)
-    print(f"{path.name}: {games} games, {len(messages)} messages, {questions} questions")
-    rules = {"find_questions": lambda text: bool(find_questions(text)), **SIMPLE_RULES}
+    games, asked = len({m["game_id"] for m in messages}), sum(len(m["questions"]) for m in messages)
+    print(f"{path.name}: {games} games, {len(messages)} messages, {asked} questions")
+    rules = {name: lambda m, find=find: bool(find(m)) for name, find in FINDERS.items()}
+    rules |= {name: lambda m, rule=rule: rule(m["text"]) for name, rule in SIMPLE_RULES.items()}
     for name, rule in rules.items():
         print(
             "  question or not: {:24} F1 {:.3f}  precision {:.3f}  recall {:.3f}".format(
                 name, *question_or_not(messages, rule)
             )
         )
-    by_kind = kinds(messages)
-    for kind, (value, labels) in by_kind.items():
-        print(f"  kind: {kind:10} F1 {value:.3f}  ({labels} labels)")
-    print(f"  kinds on average: F1 {np.mean([value for value, _ in by_kind.values()]):.3f}")
+    for name, find in FINDERS.items():
+        sums = counts(messages, find)
+        by_kind = kinds(sums.sum(0))
+        print(f"  kinds, {name}:")
+        for kind, value, (hits, found, labelled) in zip(KINDS, by_kind, sums.sum(0), strict=True):
+            print(
+                f"    {kind:10} F1 {value:.3f}  ({labelled:.0f} labels, {found:.0f} found, {hits:.0f} agree)"
+            )
+        low, high = interval(sums)
+        print(
+            f"    on average F1 {np.nanmean(by_kind):.3f} (95% interval over games {low:.3f} to {high:.3f})"
+        )
     if show_errors:
         for message in messages:
-            ours = [(q.kind, q.text) for q in find_questions(message["text"])]
+            ours = [(q.kind, q.text) for q in in_context(message)]
             theirs = [(q["kind"], q["text"]) for q in message["questions"]]
             if Counter(k for k, _ in ours) != Counter(k for k, _ in theirs):
                 print(f"  {message['text']!r}\n    labelled {theirs}\n    found    {ours}")
 
 
-def speed(messages: Iterable[str], count: int = 1_000_000) -> None:
-    texts = list(messages)
+def speed(count: int = 1_000_000) -> None:
+    """Times `count` messages of people, alone and in their games; nothing is kept from one round to the next."""
+    games = [transcript(game) for game in human_games(HUMAN)]
+    texts = [
+        text.removeprefix("[message] ")
+        for turns in games
+        for _, text in turns
+        if text.startswith("[message]")
+    ]
     start = time.perf_counter()
     for i in range(count):
         find_questions(texts[i % len(texts)])
     seconds = time.perf_counter() - start
-    print(f"{count} messages, {len(texts)} different ones in turn, nothing kept: {seconds:.1f} s on one core")
+    print(f"{count} messages alone, {len(texts)} different ones in turn: {seconds:.1f} s on one core")
+    start, read = time.perf_counter(), 0
+    while read < count:
+        questions.forget()
+        for turns in games:
+            for seat in SEATS:
+                classify(turns, seat, seen={})
+        read += len(texts)
+    seconds = (time.perf_counter() - start) * count / read
+    print(
+        f"{count} messages in their games, both seats' and what became of them: {seconds:.1f} s on one core"
+    )
 
 
 def main() -> None:
@@ -104,8 +170,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="time a million messages instead")
     options = parser.parse_args()
     if options.speed:
-        games = map(json.loads, HUMAN.read_text(encoding="utf-8").splitlines())
-        speed(a["message"]["data"] for game in games for a in game["action_log"] if a["type"] == "message")
+        speed()
         return
     for path in options.labels or sorted(LABELS.glob("*.jsonl")):
         score(path, options.errors)

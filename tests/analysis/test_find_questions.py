@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.questions import kinds, question_or_not
+from benchmarks.questions import counts, in_context, kinds, question_or_not
 from slim_rl.analysis.questions import classify, find_questions
 from slim_rl.config import MatchingConfig
 from slim_rl.games.matching import load_game
@@ -22,14 +22,14 @@ def found(text):
     return [(question.kind, question.text) for question in find_questions(text)]
 
 
-@pytest.mark.parametrize("part", ["development", "development-2", "development-4"])
+@pytest.mark.parametrize("part", ["development", "development-2", "development-3", "development-4"])
 def test_people_are_read_as_labelled(part):
     lines = (LABELS / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
     messages = [json.loads(line) for line in lines]
-    f1, _, _ = question_or_not(messages, lambda text: bool(find_questions(text)))
-    by_kind = [value for value, _ in kinds(messages).values()]
+    f1, _, _ = question_or_not(messages, lambda message: bool(in_context(message)))
+    by_kind = kinds(counts(messages, in_context).sum(0))
     assert f1 >= 0.97
-    assert sum(by_kind) / len(by_kind) >= 0.90
+    assert by_kind.mean() >= 0.95
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,18 @@ def test_people_are_read_as_labelled(part):
         ("Good?", "proposal"),
         ("Hi, how are you doing?", "social"),
         ("first game?", "social"),
+        ("I'm doing well, how about yourself?", "social"),
+        ("how is Jo on Gleu", "specific"),  # short forms and slips
+        ("LLaMA - who do you have?", "paper"),  # what stands before the clause
+        ("Andrei is dark green on GLUE. What do you have there?", "specific"),
+        ("Alright, Morgan then?", "reviewer"),
+        ("Anywhere we can place Andrei?", "reviewer"),
+        ("Could Daniel do it?", "proposal"),
+        ("How about we swap Ava and Noah?", "proposal"),
+        ("what are your proposals?", "general"),
+        ("Do you have any greens for Mr. Petrov?", "reviewer"),
+        ("What about\nAva?", "reviewer"),
+        ("is Ava good\nat Quac or Electra", "specific"),
     ],
 )
 def test_kinds(text, kind):
@@ -111,6 +123,29 @@ def test_any_text_can_be_read(text):
 def test_names_of_another_game_bring_their_own_finder():
     [question] = find_questions("How many ships are at Jutland?", find_names=lambda text: [])
     assert question.kind == "general"
+
+
+@pytest.mark.parametrize(
+    ("turns", "kind"),
+    [
+        (["[message] light green for Andrei", "[message] For what?"], "reviewer"),
+        (["[message] Ethan is good on QuAC", "[message] how good?"], "specific"),
+        (["[message] Electra is hard", "[message] Sorry, for who?"], "paper"),
+        (
+            ["[propose] BLEU: Ava Li", "[reject]", "[message] Some are wrong", "[message] Which ones?"],
+            "proposal",
+        ),
+        (["[message] How about Joseph", "[message] roberta?"], "proposal"),
+        (["[message] How about Joseph", "[message] Ethan?"], "reviewer"),
+        (["[message] Daniel is great on BLEU", "[message] Better than Sofia?"], "specific"),
+        (["[message] I like Daniel on BLEU", "[message] Ok. Is that the same on your end?"], "specific"),
+    ],
+)
+def test_what_a_question_leaves_unsaid_is_sought_in_the_turns_before(turns, kind):
+    said = [*((PARTNER, turn) for turn in turns[:-1]), (AGENT, turns[-1])]
+    [asked] = classify(said, AGENT, seen={})
+    assert asked.question.kind == kind
+    assert asked.question.leans
 
 
 SEEN = {AGENT: {(0, 0)}, PARTNER: {(0, 0), (0, 1), (1, 1)}}

@@ -62,6 +62,26 @@ _FILLER = {"the", "paper", "reviewer"}
 
 # English words that are one edit from a name of five letters or more.
 _ORDINARY = frozenset({"clove", "ethane", "globe", "grove", "organ", "panel", "pastel", "petrol", "smite"})
+# Those that are one edit from one of four letters, or two from one of seven; too many are to look for "Reed".
+_ORDINARY_TOO = _ORDINARY | frozenset(
+    re.findall(
+        r"\w+",
+        """above android blew bled clue electric electron flue glee glow glued love quad quick snag spectra stag
+        swab swam swan swap swat sway than wag""",
+    )
+)
+# By nickname, and by a word of the title that no other title has.
+_SHORT_FORMS: dict[str, tuple[Kind, int]] = {
+    **dict.fromkeys(("dan", "danny"), ("reviewer", _FIRST["daniel"])),
+    **dict.fromkeys(("sofi", "sophie"), ("reviewer", _FIRST["sofia"])),
+    **dict.fromkeys(("andre", "andy"), ("reviewer", _FIRST["andrei"])),
+    **dict.fromkeys(("jo", "joe", "joey"), ("reviewer", _FIRST["joseph"])),
+    **dict.fromkeys(("encoders", "discriminators"), ("paper", _PAPER_WORDS["electra"])),
+    "vectors": ("paper", _PAPER_WORDS["glove"]),
+    "nlu": ("paper", _PAPER_WORDS["glue"]),
+    "bert": ("paper", _PAPER_WORDS["roberta"]),
+    "commonsense": ("paper", _PAPER_WORDS["swag"]),
+}
 
 
 class UnknownName(ValueError):
@@ -114,20 +134,23 @@ def resolve_paper(text: str, size: int) -> int:
     return _only_one(found, text, "paper", size)
 
 
-def find_mentions(text: str, size: int) -> list[Mention]:
+def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
     """All names in play that `text` mentions, in order.
 
     Unlike `resolve_*` it reads free text, so it forgives less: one edit, in words of five letters or more.
+
+    Args:
+        loosely: also short forms ("Jo"), an edit in words of four letters, two in those of seven, and
+            what could be two papers or two reviewers ("blue"); for who wants to know what a text is about.
     """
+    look_up = _loosely_mentioned if loosely else _mentioned
     mentions: list[Mention] = []
     matches = list(_WORD.finditer(text))
     position = 0  # a title's words are not looked at again: no mention starts before it
-    skip = False
     for here, following in zip_longest(matches, matches[1:]):
-        word = here.group().lower()
-        found = None if skip or here.start() < position else _mentioned(word)
-        skip = False
-        if found is None:
+        word = here[0].lower()
+        found = look_up(word)
+        if found is None or here.start() < position:
             continue
         kind, index = found
         position = here.end()
@@ -136,11 +159,10 @@ def find_mentions(text: str, size: int) -> list[Mention]:
             position = title.end() if title else position
         elif following and text[position : following.start()] == " " and _LAST.get(word) != index:
             # A first name; a last name right behind it belongs to it, or leaves open who is meant.
-            last = _mentioned(following.group().lower())
+            last = look_up(following.group().lower())
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
-                skip = True
                 position = following.end()
-                if last[1] != index:
+                if last[1] != index and not loosely:
                     continue
         if index < size:
             mentions.append(Mention(kind, index, here.start(), position))
@@ -235,6 +257,25 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
     }
     # "gluve" is as near to GLUE as to GloVe; "creed" is near to Reed, but a short name is easily met.
     return next(iter(near)) if len(near) == 1 and min(near.values()) >= 5 else None
+
+
+@lru_cache(maxsize=65536)
+def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
+    """What a lower-case word most likely names, if anything; of names as near, the one with the same letters."""
+    if word in _SHORT_FORMS:
+        return _SHORT_FORMS[word]
+    found = _mentioned(word)
+    if found or len(word) < 4 or word in _ORDINARY_TOO:
+        return found
+    near = [
+        (distance, sorted(word) != sorted(name), kind, index)
+        for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
+        for name, index in names.items()
+        if len(name) > 3
+        and name != "reed"
+        and (distance := OSA.distance(word, name)) <= (1 if len(word) < 7 else 2)
+    ]
+    return min(near)[2:] if near else None
 
 
 def _is_last_name(word: str, reviewer: int) -> bool:
