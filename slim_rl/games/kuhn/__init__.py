@@ -26,6 +26,8 @@ from slim_rl.games.textarena import MOVE, SEATS, TextArenaGame, TextArenaKind
 from slim_rl.players.player import Player
 
 _CARD = re.compile(rf"Your card is: '([{CARDS}])'")
+_LEANING = {"J": 0.4, "Q": 0.5, "K": 0.6}
+"""How often a demonstrator bets or calls."""
 _CALLED = f"submitted move: '{CALL}'"
 
 
@@ -57,6 +59,12 @@ class KuhnKind(TextArenaKind):
 
     def legal_moves(self, game: KuhnGame) -> list[str]:
         return [f"[{move}]" for move in game.state.game_state["current_legal_action_tree"]]
+
+    def demonstrated_move(self, game: KuhnGame, rng: np.random.Generator) -> str:
+        """At random, but a little more often for money with a better card: a tiny model to which its card never
+        made a difference does not find out by itself that it has one."""
+        passive, active = self.legal_moves(game)
+        return active if rng.random() < _LEANING[game.card(game.turn)] else passive
 
     def player(self, name: str, game: KuhnGame, seat: str, seed: int) -> Player:
         if name == "scripted":

@@ -106,7 +106,7 @@ class TextArenaKind:
         observations, turns = [], []
         while game.turn is not None:
             mine, observation = game.turn == seat, game.observe(game.turn)
-            move = self.random_move(game, rng)
+            move = self.demonstrated_move(game, rng)
             if mine:
                 observations.append(observation)
                 turns.append(move)
@@ -144,6 +144,10 @@ class TextArenaKind:
                 if game.allows(moves[number]):
                     return moves[number]
         raise UserError(f"Nobody can play {self.name} at random: how its moves are written is not known.")
+
+    def demonstrated_move(self, game: TextArenaGame, rng: np.random.Generator) -> str:
+        """A move to be imitated."""
+        return self.random_move(game, rng)
 
 
 class RandomPlayer:
