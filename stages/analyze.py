@@ -11,8 +11,9 @@ from slim_rl.analysis.dialogues import choose, to_json
 from slim_rl.analysis.figures import save
 from slim_rl.analysis.findings import Findings, metrics, tables
 from slim_rl.analysis.intervention import read_intervention
+from slim_rl.analysis.matches import read_matches
 from slim_rl.analysis.measures import read_players, read_sample
-from slim_rl.analysis.report import Provenance, draw, render
+from slim_rl.analysis.report import Provenance, draw, draw_matches, render, render_matches
 from slim_rl.analysis.shyness import shyness
 from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
@@ -23,6 +24,27 @@ ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path
 
 def main() -> None:
     config = load_config()
+    if config.game == "matching":
+        report_matching(config)
+    else:
+        report_matches(config)
+
+
+def report_matches(config: Config) -> None:
+    found = read_matches(EPISODES, ROLLOUTS)
+    for name, figure in draw_matches(found).items():
+        save(figure, REPORTS / "figures", name)
+    for name, table in found.tables.items():
+        _write(f"data/{name}.csv", table.to_csv(index=False))
+    _write("metrics.json", json.dumps(found.metrics, indent=2, sort_keys=True) + "\n")
+    for ending in ("md", "html"):
+        page = render_matches(
+            f"matches.{ending}.j2", found, config.game, REPORTS / "figures", provenance(config)
+        )
+        _write(f"report.{ending}", page)
+
+
+def report_matching(config: Config) -> None:
     held_out = read_players(EPISODES / "held-out", ("base", "trained", "bayes"), config.threads)
     arms = EPISODES / "intervention"
     findings = Findings(

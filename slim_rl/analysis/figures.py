@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
+from slim_rl.analysis.matches import Matches, name_of
 from slim_rl.analysis.measures import KIND_COLUMNS, Sample, title
 from slim_rl.analysis.statistics import Estimate
 from slim_rl.files import write_whole
@@ -25,8 +26,6 @@ THEME = {
     PURPLE: "purple", YELLOW: "yellow", SKY: "sky",
 }  # fmt: skip
 """Colours of a figure by the names that a page gives them, so that it can choose lighter ones in the dark."""
-WINDOW = 5
-"""Training steps pooled for one point of a curve, itself in the middle."""
 MIN_EPISODES = 10
 """A mean of fewer is not drawn."""
 _WIDTH = 4.8  # inches: a column of print, and legible on a phone
@@ -222,6 +221,58 @@ def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) ->
     axes.set(xlabel="reward", ylim=(-0.6, len(runs) - 0.4))
     axes.grid(axis="y", linewidth=0.4, color=LINE)
     axes.set_axisbelow(True)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def learning_figure(found: Matches) -> Figure:
+    """Reward against every opponent that needs no model, over training, by seat."""
+    opponents, table = found.opponents, found.learning
+    figure = Figure((_WIDTH, 0.8 + 2 * len(opponents)), layout="constrained")
+    for axes, opponent in zip(
+        np.atleast_1d(figure.subplots(len(opponents), 1, sharex=True)), opponents, strict=True
+    ):
+        for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=True):
+            _curve(
+                axes,
+                table[(table["opponent"] == opponent) & (table["seat"] == seat)],
+                "reward",
+                seat,
+                colour,
+                line,
+            )
+        axes.set(ylabel=f"reward against\n{name_of(opponent).lower()}")
+    axes.set(xlabel="training step")
+    _whole_numbers(axes)
+    _legend(figure.axes[0], 2)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def exploitability_figure(exactly: pd.DataFrame) -> Figure:
+    """What the best answers win from the policy, and what the first seat wins, by computation."""
+    figure = Figure((_WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for name, colour, line in (("exploitability", BLUE, "o-"), ("value_first", VERMILLION, "s--")):
+        axes.plot(exactly["step"], exactly[name], line, color=colour, label=name.replace("_", " of the "))
+    axes.axhline(0, color=GREY, linewidth=0.6)
+    axes.set(xlabel="training step", ylabel="a game, in the game's units")
+    _whole_numbers(axes)
+    _legend(axes, 2)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def rollouts_figure(curves: pd.DataFrame, columns: Mapping[str, str]) -> Figure:
+    """What was seen in the games that were trained on; `columns` and what to call each."""
+    figure = Figure((_WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    styles = zip((BLUE, VERMILLION, GREEN, PURPLE, GREY), ("-", "--", "-.", ":", (0, (1, 3))), strict=True)
+    for (column, label), (colour, line) in zip(columns.items(), styles, strict=False):
+        _curve(axes, curves, column, label, colour, line)
+    axes.set(xlabel="training step", ylabel="a game")
+    _whole_numbers(axes)
+    _legend(axes, 2)
     return figure
 
 

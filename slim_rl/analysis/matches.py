@@ -12,16 +12,23 @@ import pandas as pd
 from scipy.optimize import minimize
 from statsmodels.stats.proportion import proportion_confint
 
-from slim_rl.analysis.statistics import SEED, Estimate, estimate
+from slim_rl.analysis.statistics import SEED, Estimate, estimate, step_estimates
 from slim_rl.errors import UserError
 from slim_rl.rollout.store import read_frame
 
 OUTCOMES = ("won", "drawn", "lost")
 MODELS = ("base", "trained")
+WINDOW = 5
+"""Training steps pooled for one point of a curve, itself in the middle."""
 _RESAMPLES = 400
 _ELO = 400 / np.log(10)
 """Of a difference in log-odds: 400 points are odds of 10 to 1 (Elo 1978)."""
-_NAMES = {"random": "Random play", "scripted": "Perfect player", "base": "Base model", "trained": "Trained model"}
+_NAMES = {
+    "random": "Random play",
+    "scripted": "Perfect player",
+    "base": "Base model",
+    "trained": "Trained model",
+}
 _STEP = "step-"
 
 
@@ -84,7 +91,8 @@ class Matches:
     def verdict(self) -> str:
         """One sentence: against whom, and from which seats, the trained model earns more than the base model."""
         better = {
-            (opponent, seat): self.reward("trained", opponent, seat).low > self.reward("base", opponent, seat).high
+            (opponent, seat): self.reward("trained", opponent, seat).low
+            > self.reward("base", opponent, seat).high
             for opponent, seat in product(self.opponents, self.seats)
         }
         if all(better.values()):
@@ -103,7 +111,12 @@ class Matches:
             chosen = self.rows(player, opponent, seat)
             if chosen.empty:
                 continue
-            row: dict[str, object] = {"player": player, "opponent": opponent, "seat": seat, "games": len(chosen)}
+            row: dict[str, object] = {
+                "player": player,
+                "opponent": opponent,
+                "seat": seat,
+                "games": len(chosen),
+            }
             for outcome in OUTCOMES:
                 share = self.share(outcome, player, opponent, seat)
                 row |= {outcome: share.mean, f"{outcome}_low": share.low, f"{outcome}_high": share.high}
@@ -118,7 +131,9 @@ class Matches:
         table = self.table
         steps = table["player"].str.removeprefix(_STEP)
         last = int(self.training["step"].max()) + 1 if len(self.training) else 0
-        table = table.assign(step=pd.to_numeric(steps.where(table["player"] != "trained", last), errors="coerce"))
+        table = table.assign(
+            step=pd.to_numeric(steps.where(table["player"] != "trained", last), errors="coerce")
+        )
         return table.dropna(subset="step").sort_values(["opponent", "seat", "step"], ignore_index=True)
 
     @cached_property
@@ -131,7 +146,49 @@ class Matches:
             for player, values in self.solved.items()
         ]
         frame = pd.DataFrame(rows)
-        return frame.astype({"step": int}).sort_values(["step", "player"], ignore_index=True) if rows else frame
+        return (
+            frame.astype({"step": int}).sort_values(["step", "player"], ignore_index=True) if rows else frame
+        )
+
+    @cached_property
+    def followed(self) -> dict[str, str]:
+        """Columns of `training` that are followed over it, and what to call them."""
+        seats = {f"reward.{seat}": f"reward, {seat}" for seat in self.seats}
+        illegal = {f"{seat}.illegal_moves": f"illegal moves, {seat}" for seat in self.seats}
+        return {k: v for k, v in {**seats, "drawn": "drawn", **illegal}.items() if k in self.training}
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """`followed` by training step, with 95% intervals; each pools WINDOW steps around it."""
+        return step_estimates(self.training, list(self.followed), WINDOW)
+
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By file name."""
+        tables = {
+            "matches": self.table,
+            "learning": self.learning,
+            "training": self.curves,
+            "elo": self.ratings,
+        }
+        return tables | ({"exactly": self.exactly} if self.solved else {})
+
+    @cached_property
+    def metrics(self) -> dict[str, object]:
+        """For DVC: of base and trained model, by opponent and seat, and what was computed."""
+        found: dict[str, object] = {"verdict": self.verdict}
+        for model in MODELS:
+            found[model] = {
+                opponent: {
+                    seat: {
+                        **{outcome: self.share(outcome, model, opponent, seat).mean for outcome in OUTCOMES},
+                        "reward": self.reward(model, opponent, seat)._asdict(),
+                    }
+                    for seat in self.seats
+                }
+                for opponent in self.opponents
+            } | {"exactly": self.solved.get(model, {})}
+        return found
 
     @cached_property
     def ratings(self) -> pd.DataFrame:

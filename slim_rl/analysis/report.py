@@ -11,9 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from slim_rl.analysis import figures, statistics, verdict
+from slim_rl.analysis import figures, matches, statistics, verdict
 from slim_rl.analysis.findings import CURVES, NAMES, Findings, kind_rows, tables
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS
+from slim_rl.analysis.matches import Matches, name_of
 from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, title
 from slim_rl.analysis.shyness import KINDS
 from slim_rl.config import MatchingConfig
@@ -67,19 +68,9 @@ def render(
         dialogues: of `slim_rl.analysis.dialogues.to_json`.
     """
 
-    def picture(name: str, description: str) -> Markup:
-        svg = (figure_folder / f"{name}.svg").read_text(encoding="utf-8")
-        return Markup(figures.inline(svg, name, description))
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=template.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": _number, "p": _p}
-    return environment.get_template(template).render(
+    return _filled(
+        template,
+        figure_folder,
         question=QUESTION,
         findings=findings,
         verdict=findings.verdict,
@@ -96,7 +87,6 @@ def render(
         title=title,
         shy_kinds=KINDS,
         dialogues=Markup(dialogues),
-        picture=picture,
         board=board,
         provenance=provenance,
         steps=findings.training.episodes["step"].nunique(),
@@ -105,6 +95,52 @@ def render(
         min_games=verdict.MIN_GAMES,
         resamples=statistics.RESAMPLES,
     )
+
+
+def draw_matches(found: Matches) -> dict[str, Figure]:
+    """The figures of a game with winners, by file name."""
+    drawn = {
+        "learning": figures.learning_figure(found),
+        "training": figures.rollouts_figure(_thinned(found.curves, MAX_POINTS), found.followed),
+    }
+    if found.solved:
+        drawn["exploitability"] = figures.exploitability_figure(found.exactly)
+    return drawn
+
+
+def render_matches(
+    template: str, found: Matches, game: str, figure_folder: Path, provenance: Provenance
+) -> str:
+    """`matches.html.j2` or `matches.md.j2`, filled in."""
+    return _filled(
+        template,
+        figure_folder,
+        question=f"Does self-play make a better player of {game}?",
+        found=found,
+        tables={name: _thinned(table) for name, table in found.tables.items()},
+        name_of=name_of,
+        models=matches.MODELS,
+        outcomes=matches.OUTCOMES,
+        provenance=provenance,
+        resamples=statistics.RESAMPLES,
+        window=figures.WINDOW,
+    )
+
+
+def _filled(template: str, figure_folder: Path, **values: Any) -> str:
+    def picture(name: str, description: str) -> Markup:
+        svg = (figure_folder / f"{name}.svg").read_text(encoding="utf-8")
+        return Markup(figures.inline(svg, name, description))
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "p": _p}
+    return environment.get_template(template).render(picture=picture, **values)
 
 
 def _thinned(table: pd.DataFrame, rows: int = MAX_ROWS) -> pd.DataFrame:
