@@ -276,6 +276,49 @@ def rollouts_figure(curves: pd.DataFrame, columns: Mapping[str, str]) -> Figure:
     return figure
 
 
+@matplotlib.rc_context(_STYLE)
+def seeds_figure(name: str, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
+    """Several seeds of several variants, a thin line a seed: `learning` or `exactly` of `Matches.tables`."""
+    if name == "exactly":
+        panels = [
+            ("exploitability", lambda t: t, "exploitability"),
+            ("value_first", lambda t: t, "value, first seat"),
+        ]
+    else:
+        one = next(iter(runs.values()))[0]
+        pairs = one[["opponent", "seat"]].drop_duplicates().itertuples(index=False)
+        panels = [
+            (
+                "reward",
+                lambda t, o=o, s=s: t[(t["opponent"] == o) & (t["seat"] == s)],
+                f"reward, {s},\n{name_of(o).lower()}",
+            )
+            for o, s in pairs
+        ]
+    figure = Figure((_WIDTH, 0.6 + 1.5 * len(panels)), layout="constrained")
+    for axes, (column, chosen, label) in zip(
+        figure.subplots(len(panels), 1, sharex=True), panels, strict=True
+    ):
+        for (variant, tables), colour, line in zip(
+            runs.items(), (BLUE, VERMILLION), ("-", "--"), strict=False
+        ):
+            for number, table in enumerate(tables):
+                rows = chosen(table)
+                axes.plot(
+                    rows["step"],
+                    rows[column],
+                    line,
+                    color=colour,
+                    linewidth=1,
+                    label="" if number else variant,
+                )
+        axes.set(ylabel=label)
+    axes.set(xlabel="training step")
+    _whole_numbers(axes)
+    _legend(figure.axes[0], 2)
+    return figure
+
+
 def _intervals(errorbar, places: list, points: list[Estimate], along_x: bool = False, **style) -> None:
     """Draw means with their intervals at `places` on the other axis."""
     means = np.array([p.mean for p in points])
