@@ -25,7 +25,7 @@ import aiohttp
 import httpx2
 import openai
 from diskcache import Cache
-from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 
 from slim_rl.config import PartnerConfig
 from slim_rl.errors import UserError
@@ -50,6 +50,33 @@ class Reply(NamedTuple):
     text: str
     cut: bool = False
     """Whether it was ended because it was longer than allowed."""
+
+
+class _Details(BaseModel):
+    cached_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: _Details | None = None
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    """What is used of a chat completion; to make OpenAI's own class takes 0.2 ms more."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
 
 
 class _Failure(NamedTuple):
@@ -170,14 +197,15 @@ class ChatService:
             # OpenAI's newer models know only the first name, most other servers only the second.
             "max_completion_tokens" if config.base_url == OPENAI else "max_tokens": config.max_reply_tokens,
         }
-        name = ""
-        if self._cache is not None:
-            name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
-            if (kept := self._cache.get(name)) is not None:
-                self.ledger.add(replayed=1)
-                return Reply(*json.loads(kept))
+        name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
+        if (paid := self.ledger.replies.get(name)) is not None:
+            self.ledger.add(replayed=1)
+            return Reply(*paid)
+        if self._cache is not None and (kept := self._cache.get(name)) is not None:
+            self.ledger.add(replayed=1)
+            return Reply(*json.loads(kept))
         for attempt in range(config.max_retries + 1):
-            outcome = await self._call({**body, "seed": (seed + attempt) % 2**31})
+            outcome = await self._call({**body, "seed": (seed + attempt) % 2**31}, name)
             if isinstance(outcome, Reply):
                 if self._cache is not None:
                     self._cache.set(name, json.dumps(outcome))
@@ -192,8 +220,8 @@ class ChatService:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * longest)
         raise PlayerFailed(f"{outcome.reason} (call {attempt + 1} of at most {config.max_retries + 1})")
 
-    async def _call(self, body: dict[str, Any]) -> Reply | _Failure:
-        """One request, and its line in the ledger."""
+    async def _call(self, body: dict[str, Any], name: str) -> Reply | _Failure:
+        """One request, and its line in the ledger, where a reply has this name."""
         reply_tokens = self._config.max_reply_tokens
         prompt_tokens = sum(len(message["content"]) // 3 + 8 for message in body["messages"])
         async with self._limits.call(prompt_tokens + reply_tokens) as call:
@@ -201,9 +229,10 @@ class ChatService:
             try:
                 # A `create` spends more time on looking through the messages' types than on all the rest.
                 async with asyncio.timeout(self._config.timeout_seconds):
-                    completion = await self._client.post(
-                        "/chat/completions", body=body, cast_to=ChatCompletion
+                    response = await self._client.post(
+                        "/chat/completions", body=body, cast_to=httpx2.Response
                     )
+                completion = _Completion.model_validate(response.json())
             except openai.APIStatusError as error:
                 outcome = self._refusal(error)
                 self.ledger.add(calls=1, **{type(error).__name__: 1})
@@ -217,7 +246,7 @@ class ChatService:
                 self._note_unseen(prompt_tokens, "Cancelled")
                 raise
             else:
-                outcome = self._read(completion, call)
+                outcome = self._read(completion, call, name)
             finally:
                 self._reserved.remove(reserved)
             if isinstance(outcome, _Failure) and outcome.crowded:
@@ -248,20 +277,23 @@ class ChatService:
         self._reserved.append(dollars)
         return dollars
 
-    def _read(self, completion: object, call: Call) -> Reply | _Failure:
-        """The reply in what came back, whatever came back."""
-        usage = completion.usage if isinstance(completion, ChatCompletion) else None
-        if usage is not None:
+    def _read(self, completion: _Completion, call: Call, name: str) -> Reply | _Failure:
+        """The reply in what came back. It is in the ledger, with its cost, before anybody hears it."""
+        outcome = self._outcome(completion)
+        reply = (name, outcome) if isinstance(outcome, Reply) else None
+        if usage := completion.usage:
             cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
-            self.ledger.add_call(usage.prompt_tokens, cached, usage.completion_tokens)
+            self.ledger.add_call(usage.prompt_tokens, cached, usage.completion_tokens, reply)
             call.tokens = usage.prompt_tokens + usage.completion_tokens
         else:
-            self.ledger.add(calls=1, calls_without_usage=1)
-        choices = completion.choices if isinstance(completion, ChatCompletion) else None
-        if not choices or choices[0].message is None:
+            self.ledger.add(reply, calls=1, calls_without_usage=1)
+        return outcome
+
+    def _outcome(self, completion: _Completion) -> Reply | _Failure:
+        if not completion.choices or completion.choices[0].message is None:
             self.ledger.add(empty_replies=1)
             return _Failure("EmptyReply: there is no choice in it")
-        message, ended = choices[0].message, choices[0].finish_reason
+        message, ended = completion.choices[0].message, completion.choices[0].finish_reason
         if message.refusal or ended == "content_filter" or not message.content:
             self.ledger.add(refused_replies=1)
             return _Failure(f"NoReply: {self._one_line(message.refusal or f'empty, {ended}')}")
