@@ -1,5 +1,6 @@
 """Who sits at the matching game's table, as the parameters say."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,6 +99,7 @@ def _table(config: Config, agent: PlayerMaker, service: "ChatService | None") ->
         seats={AGENT: agent, PARTNER: partner},
         seed=config.seed,
         status=service and service.status,
+        run=service.run if service else asyncio.run,
     )
 
 

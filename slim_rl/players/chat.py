@@ -6,6 +6,7 @@ service refuses slows everybody down.
 
 import asyncio
 import atexit
+import gc
 import hashlib
 import json
 import os
@@ -98,7 +99,7 @@ class ChatService:
     """A model behind an API, shared by every seat that it takes.
 
     It has a thread and an event loop of its own: calls from any loop share one limit, and a policy that
-    computes holds none of them up.
+    computes holds none of them up. Dialogues are best held on that loop, too: see `run`.
 
     Args:
         ledger: where calls and their cost are noted.
@@ -122,6 +123,9 @@ class ChatService:
         self._thread = threading.Thread(target=self._loop.run_forever, name="chat", daemon=True)
         self._thread.start()
         self._submit(self._connect()).result()
+        # A call makes thousands of objects, so the collector runs often: not through all libraries each time.
+        gc.collect()
+        gc.freeze()
         atexit.register(self.close)
 
     def check(self) -> None:
@@ -145,7 +149,28 @@ class ChatService:
             PlayerFailed: the service gave no reply, however often it was asked.
             UserError: no call to it can succeed, or the money is spent.
         """
-        return await asyncio.wrap_future(self._submit(self._reply(list(messages), seed)))
+        work = self._reply(list(messages), seed)
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(self._submit(work))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """`asyncio.run` on the service's own loop: no turn in it has to go from thread to thread and back."""
+        ended = threading.Event()
+
+        async def whole() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = self._submit(whole())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # if it was interrupted here, and not by an error there
+            ended.wait(timeout=10)
+            raise
 
     def status(self) -> str:
         """For a progress bar: what was spent."""

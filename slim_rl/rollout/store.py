@@ -3,7 +3,6 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -98,10 +97,11 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 
 def _row(episode: Episode) -> dict[str, Any]:
     return {
-        **asdict(episode),
+        **vars(episode),  # asdict would copy every token
+        "turns": [vars(turn) for turn in episode.turns],
         "rewards": list(episode.rewards.items()),
         "facts": list(episode.facts.items()),
-        "traces": [{"seat": seat, **asdict(trace)} for seat, trace in episode.traces.items()],
+        "traces": [{"seat": seat, **vars(trace)} for seat, trace in episode.traces.items()],
     }
 
 

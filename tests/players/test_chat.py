@@ -48,7 +48,7 @@ def evaluation(config, service, count, folder, player="asks-4-random", at_once=1
     whole = Config(partner=config)
     table = reference_table(whole, whole.board, service)
     jobs = [Job(f"e/{game['game_id']}", game, player) for game in generate_games(count, 0, MatchingConfig())]
-    return collect(jobs, table.play, folder, at_once, status=table.status, **options)
+    return collect(jobs, table.play, folder, at_once, status=table.status, run=table.run, **options)
 
 
 def test_episodes_against_a_service_that_fails_three_calls_in_ten(serve, service, tmp_path):
@@ -361,6 +361,20 @@ def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, service, tm
     after = again.counts()
     assert before["good"] + after["good"] == calls_of(episodes)
     assert len(before["accepted"]) + len(after["accepted"]) == 60  # none was held twice to its end
+
+
+def test_ctrl_c_ends_the_dialogues_and_writes_those_that_had_ended(serve, service, tmp_path):
+    server = serve("--latency", "0.01")
+    config = server.config(always_accept=False, max_concurrent=4)
+    child = start_evaluation(config, tmp_path / "partner.jsonl", 200, tmp_path / "e", at_once=20)
+    while sum(server.counts()["accepted"]) < 20:
+        time.sleep(0.01)
+    started = time.monotonic()
+    os.kill(child, signal.SIGINT)
+    os.waitpid(child, 0)
+    assert time.monotonic() - started < 5  # by itself, not when all had been played
+    assert 16 <= len(read_frame(tmp_path / "e")) < 200  # in a shard; at most 4 had not heard of their end
+    assert not list(tmp_path.rglob(".journal.jsonl"))
 
 
 def test_of_many_kills_each_costs_at_most_the_replies_on_the_wire(serve, service, tmp_path):
