@@ -111,7 +111,9 @@ def play_batch(config: Config, series: str, episodes: list[str]) -> None:
     table = _series(config)[series].make_table()
     # A folder of its own, because other batches of the series are written meanwhile.
     folder = _series(config)[series].folder / f"from-{episodes[0].rpartition('/')[2]}"
-    played = collect([of_name[name] for name in episodes], table.play, folder, config.concurrency)
+    played = collect(
+        [of_name[name] for name in episodes], table.play, folder, config.concurrency, run=table.run
+    )
     failed = [episode for episode in played if episode.status == "failed"]
     get_run_logger().info(f"{len(played) - len(failed)} of {len(played)} episodes are there. {_cost(config)}")
     if failed:

@@ -5,28 +5,51 @@ For what costs too much to be lost and comes too often for a file of its own eac
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from slim_rl.errors import UserError
 
 
-def append_line(path: Path, value: Any) -> None:
-    """Write `value` as the last line. Many processes and threads may do so at once.
+class Journal:
+    """The file at `path`, kept open. Many processes and threads may append to it at once.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # One write to a file opened for appending; the newline before it ends a line that was cut off.
-        with path.open("ab", buffering=0) as file:
-            file.write(b"\n" + json.dumps(value).encode() + b"\n")
-    except OSError as error:
-        raise UserError(
-            f"{path} could not be written: {error.strerror}. What was finished before is kept; "
-            "make room and run the same command again."
-        ) from error
+
+    def __init__(self, path: Path):
+        self._path = path
+        with self._told():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+
+    def append(self, value: Any) -> None:
+        """Write `value` as the last line."""
+        with self._told():
+            # One write to a file opened for appending; the newline before it ends a line that was cut off.
+            self._file.write(b"\n" + json.dumps(value).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self._path} could not be written: {error.strerror}. What was finished before is kept; "
+                "make room and run the same command again."
+            ) from error
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Write `value` as the last line of a file that is not kept open."""
+    journal = Journal(path)
+    journal.append(value)
+    journal.close()
 
 
 def read_lines(path: Path) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Who can sit at a game's table, as the parameters say."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -44,7 +45,8 @@ def make_table(
             makers[name] = _checkpoint(config, name.removeprefix("checkpoint:"))
         else:
             makers[name] = partial(_scripted, kind, name)
-    return Table(kind.name, kind.load, makers, config.seed, service and service.status)
+    status, run = (service.status, service.run) if service else (None, asyncio.run)
+    return Table(kind.name, kind.load, makers, config.seed, status, run)
 
 
 def policy_makers(

@@ -43,6 +43,7 @@ def main() -> None:
             title,
             tries=TRIES,
             status=table.status,
+            run=table.run,
         )
         if failed := [episode for episode in episodes if episode.status == "failed"]:
             print(

@@ -6,6 +6,7 @@ service refuses slows everybody down.
 
 import asyncio
 import atexit
+import gc
 import hashlib
 import json
 import os
@@ -25,7 +26,7 @@ import aiohttp
 import httpx2
 import openai
 from diskcache import Cache
-from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 
 from slim_rl.config import PartnerConfig
 from slim_rl.errors import UserError
@@ -52,6 +53,33 @@ class Reply(NamedTuple):
     """Whether it was ended because it was longer than allowed."""
 
 
+class _Details(BaseModel):
+    cached_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: _Details | None = None
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    """What is used of a chat completion; to make OpenAI's own class takes 0.2 ms more."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+
+
 class _Failure(NamedTuple):
     """Why a call brought no reply. Not an exception: OpenAI's hold the request, and with it the key."""
 
@@ -71,7 +99,7 @@ class ChatService:
     """A model behind an API, shared by every seat that it takes.
 
     It has a thread and an event loop of its own: calls from any loop share one limit, and a policy that
-    computes holds none of them up.
+    computes holds none of them up. Dialogues are best held on that loop, too: see `run`.
 
     Args:
         ledger: where calls and their cost are noted.
@@ -95,6 +123,9 @@ class ChatService:
         self._thread = threading.Thread(target=self._loop.run_forever, name="chat", daemon=True)
         self._thread.start()
         self._submit(self._connect()).result()
+        # A call makes thousands of objects, so the collector runs often: not through all libraries each time.
+        gc.collect()
+        gc.freeze()
         atexit.register(self.close)
 
     def check(self) -> None:
@@ -118,7 +149,28 @@ class ChatService:
             PlayerFailed: the service gave no reply, however often it was asked.
             UserError: no call to it can succeed, or the money is spent.
         """
-        return await asyncio.wrap_future(self._submit(self._reply(list(messages), seed)))
+        work = self._reply(list(messages), seed)
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(self._submit(work))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """`asyncio.run` on the service's own loop: no turn in it has to go from thread to thread and back."""
+        ended = threading.Event()
+
+        async def whole() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = self._submit(whole())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # if it was interrupted here, and not by an error there
+            ended.wait(timeout=10)
+            raise
 
     def status(self) -> str:
         """For a progress bar: what was spent."""
@@ -170,14 +222,15 @@ class ChatService:
             # OpenAI's newer models know only the first name, most other servers only the second.
             "max_completion_tokens" if config.base_url == OPENAI else "max_tokens": config.max_reply_tokens,
         }
-        name = ""
-        if self._cache is not None:
-            name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
-            if (kept := self._cache.get(name)) is not None:
-                self.ledger.add(replayed=1)
-                return Reply(*json.loads(kept))
+        name = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
+        if (paid := self.ledger.replies.get(name)) is not None:
+            self.ledger.add(replayed=1)
+            return Reply(*paid)
+        if self._cache is not None and (kept := self._cache.get(name)) is not None:
+            self.ledger.add(replayed=1)
+            return Reply(*json.loads(kept))
         for attempt in range(config.max_retries + 1):
-            outcome = await self._call({**body, "seed": (seed + attempt) % 2**31})
+            outcome = await self._call({**body, "seed": (seed + attempt) % 2**31}, name)
             if isinstance(outcome, Reply):
                 if self._cache is not None:
                     self._cache.set(name, json.dumps(outcome))
@@ -192,8 +245,8 @@ class ChatService:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * longest)
         raise PlayerFailed(f"{outcome.reason} (call {attempt + 1} of at most {config.max_retries + 1})")
 
-    async def _call(self, body: dict[str, Any]) -> Reply | _Failure:
-        """One request, and its line in the ledger."""
+    async def _call(self, body: dict[str, Any], name: str) -> Reply | _Failure:
+        """One request, and its line in the ledger, where a reply has this name."""
         reply_tokens = self._config.max_reply_tokens
         prompt_tokens = sum(len(message["content"]) // 3 + 8 for message in body["messages"])
         async with self._limits.call(prompt_tokens + reply_tokens) as call:
@@ -201,9 +254,10 @@ class ChatService:
             try:
                 # A `create` spends more time on looking through the messages' types than on all the rest.
                 async with asyncio.timeout(self._config.timeout_seconds):
-                    completion = await self._client.post(
-                        "/chat/completions", body=body, cast_to=ChatCompletion
+                    response = await self._client.post(
+                        "/chat/completions", body=body, cast_to=httpx2.Response
                     )
+                completion = _Completion.model_validate(response.json())
             except openai.APIStatusError as error:
                 outcome = self._refusal(error)
                 self.ledger.add(calls=1, **{type(error).__name__: 1})
@@ -217,7 +271,7 @@ class ChatService:
                 self._note_unseen(prompt_tokens, "Cancelled")
                 raise
             else:
-                outcome = self._read(completion, call)
+                outcome = self._read(completion, call, name)
             finally:
                 self._reserved.remove(reserved)
             if isinstance(outcome, _Failure) and outcome.crowded:
@@ -248,20 +302,23 @@ class ChatService:
         self._reserved.append(dollars)
         return dollars
 
-    def _read(self, completion: object, call: Call) -> Reply | _Failure:
-        """The reply in what came back, whatever came back."""
-        usage = completion.usage if isinstance(completion, ChatCompletion) else None
-        if usage is not None:
+    def _read(self, completion: _Completion, call: Call, name: str) -> Reply | _Failure:
+        """The reply in what came back. It is in the ledger, with its cost, before anybody hears it."""
+        outcome = self._outcome(completion)
+        reply = (name, outcome) if isinstance(outcome, Reply) else None
+        if usage := completion.usage:
             cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
-            self.ledger.add_call(usage.prompt_tokens, cached, usage.completion_tokens)
+            self.ledger.add_call(usage.prompt_tokens, cached, usage.completion_tokens, reply)
             call.tokens = usage.prompt_tokens + usage.completion_tokens
         else:
-            self.ledger.add(calls=1, calls_without_usage=1)
-        choices = completion.choices if isinstance(completion, ChatCompletion) else None
-        if not choices or choices[0].message is None:
+            self.ledger.add(reply, calls=1, calls_without_usage=1)
+        return outcome
+
+    def _outcome(self, completion: _Completion) -> Reply | _Failure:
+        if not completion.choices or completion.choices[0].message is None:
             self.ledger.add(empty_replies=1)
             return _Failure("EmptyReply: there is no choice in it")
-        message, ended = choices[0].message, choices[0].finish_reason
+        message, ended = completion.choices[0].message, completion.choices[0].finish_reason
         if message.refusal or ended == "content_filter" or not message.content:
             self.ledger.add(refused_replies=1)
             return _Failure(f"NoReply: {self._one_line(message.refusal or f'empty, {ended}')}")

@@ -1,6 +1,7 @@
-"""What a partner's API has cost: a line a call on disk, so that no interruption makes money forgotten."""
+"""What a partner's API has cost and said: a line a call on disk, so that no interruption makes it paid again."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import yaml
 
 from slim_rl.errors import UserError
-from slim_rl.journal import append_line, read_lines
+from slim_rl.journal import Journal, read_lines
 
 PRICES = Path("conf/prices.yaml")
+Bought = tuple[str, Sequence[Any]]
+"""A reply, and the name under which it is kept."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +53,44 @@ def price_of(model: str, path: Path = PRICES) -> Price | None:
 
 
 class Ledger:
-    """Sums over all calls, those before an interruption too.
+    """Sums over all calls and the replies that they bought, those before an interruption too.
+
+    A call's cost and its reply are one line, so a reply that was paid for is there to be heard again, by the
+    dialogue that a killed process did not bring to its end.
 
     Args:
-        path: gets a line a call, as JSON; None keeps the sums in memory alone.
+        path: gets a line a call, as JSON; None keeps everything in memory alone.
         price: None if it is not known; then `dollars` stays 0.
     """
 
     def __init__(self, path: Path | None, price: Price | None):
-        self._path, self.price = path, price
+        self.price = price
         self.totals: Counter[str] = Counter()
         """`calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `dollars`, and how many calls or
         replies came to each other end (`RateLimitError`, `mended`, `asked_again`, …)."""
-        for entry in read_lines(path) if path is not None else ():
-            self._add(entry)
+        self.replies: dict[str, Sequence[Any]] = {}
+        """What was said, by name."""
+        for line in read_lines(path) if path is not None else ():
+            self._add(**line)
+        self._journal = Journal(path) if path is not None else None
 
-    def add(self, **entry: Any) -> None:
-        """Note a call or what became of a reply: numbers to be added to the totals, by name."""
-        self._add(entry)
-        if self._path is not None:
-            append_line(self._path, entry)
+    def add(self, reply: Bought | None = None, **entry: Any) -> None:
+        """Note a call or what became of a reply.
 
-    def add_call(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> None:
+        Args:
+            reply: what was said, to be found in `replies`.
+            entry: numbers to be added to the totals, by name.
+        """
+        self._add(reply, **entry)
+        if self._journal is not None:
+            self._journal.append({**entry, "reply": reply} if reply else entry)
+
+    def add_call(
+        self, prompt_tokens: int, cached_tokens: int, completion_tokens: int, reply: Bought | None = None
+    ) -> None:
         dollars = self.price.dollars(prompt_tokens, cached_tokens, completion_tokens) if self.price else 0.0
         self.add(
+            reply,
             calls=1,
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
@@ -81,6 +98,9 @@ class Ledger:
             dollars=dollars,
         )
 
-    def _add(self, entry: dict[str, Any]) -> None:
+    def _add(self, reply: Bought | None = None, **entry: Any) -> None:
+        if reply is not None:
+            name, bought = reply
+            self.replies[name] = bought
         for name, number in entry.items():
             self.totals[name] += number

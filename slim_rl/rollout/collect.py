@@ -1,7 +1,7 @@
 """Many episodes at once: concurrency, progress, and going on after an interruption."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,6 +20,7 @@ def collect(
     shard_episodes: int | None = 256,
     tries: int = 1,
     status: Callable[[], str] | None = None,
+    run: Callable[[Coroutine], None] = asyncio.run,
 ) -> list[Episode]:
     """Play the jobs that `folder` has no episode of yet, and add theirs to it in shards.
 
@@ -33,6 +34,7 @@ def collect(
             log-probs, so only then has an interrupted run the numbers of one that was not.
         tries: so many times an episode that fails is played before its failure is taken.
         status: what else the bar says.
+        run: runs the event loop that they are played on.
 
     Returns:
         One episode for each job, in the order of the jobs.
@@ -66,7 +68,7 @@ def collect(
 
         try:
             for _ in range(tries):
-                asyncio.run(_play_all(missing, play, concurrency, end))
+                run(_play_all(missing, play, concurrency, end))
                 missing = [job for job in missing if ended[job.episode_id].status == "failed"]
                 if not missing:
                     break

@@ -71,7 +71,7 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 
 def _row(episode: Episode) -> dict[str, Any]:
     return {
-        **vars(episode),
+        **vars(episode),  # asdict would copy every token
         "turns": [vars(turn) for turn in episode.turns],
         "seating": list(episode.seating.items()),
         "rewards": list(episode.rewards.items()),

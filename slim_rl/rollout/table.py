@@ -1,7 +1,8 @@
 """Who sits where. Nobody else knows."""
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,8 @@ class Table:
     seed: int
     status: Callable[[], str] | None = None
     """What a progress bar says beside the count; a table at which somebody must be paid has one."""
+    run: Callable[[Coroutine], None] = asyncio.run
+    """On whose event loop it is best played at."""
 
     async def play(self, job: Job) -> Episode:
         game = self.load_game(job.game)

@@ -152,7 +152,14 @@ def _rollout(
         # What a paid partner said is kept at once; without one, an interrupted run keeps its numbers.
         shard = None if table.status is None else len(jobs)
         episodes = collect(
-            jobs, table.play, shards, concurrency, shard_episodes=shard, tries=TRIES, status=table.status
+            jobs,
+            table.play,
+            shards,
+            concurrency,
+            shard_episodes=shard,
+            tries=TRIES,
+            status=table.status,
+            run=table.run,
         )
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]

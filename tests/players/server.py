@@ -22,7 +22,7 @@ FAULTS = (
 class Partner:
     def __init__(self, options):
         self.options, self.random = options, random.Random(options.seed)
-        self.calls = self.good = 0
+        self.calls = self.good = self.under_way = 0
         self.faults = Counter()
         self.accepted = Counter()  # by board: dialogues that came to their end
         self.turns = defaultdict(set)  # by board: the different things it was asked
@@ -30,6 +30,13 @@ class Partner:
         self.quiet_until = 0.0
 
     async def complete(self, request):
+        self.under_way += 1
+        try:
+            return await self.answer(request)
+        finally:
+            self.under_way -= 1
+
+    async def answer(self, request):
         arrived = time.monotonic()
         body = await request.json()
         self.calls += 1
@@ -46,6 +53,8 @@ class Partner:
         await asyncio.sleep(self.options.latency)
         if self.random.random() < self.options.faults:
             return await self.fail(self.random.choice(self.options.kinds), request, body)
+        if self.good == self.options.hold_after:
+            await asyncio.sleep(3600)
         self.good += 1
         return web.json_response(completion(self.say(body["messages"])))
 
@@ -74,6 +83,8 @@ class Partner:
             case "truncated":
                 whole = json.dumps(completion("[message] I see."))
                 return web.Response(text=whole[: len(whole) // 2], content_type="application/json")
+            case "nonsense":
+                return web.json_response({"choices": "none", "usage": 7})
             case "no choices":
                 return web.json_response({**completion(""), "choices": []})
             case "refusal":
@@ -112,6 +123,7 @@ class Partner:
             {
                 "calls": self.calls,
                 "good": self.good,
+                "under_way": self.under_way,
                 "faults": self.faults,
                 "accepted": list(self.accepted.values()),
                 "needed": sum(map(len, self.turns.values())),
@@ -147,6 +159,7 @@ def main():
     parser.add_argument("--key", help="the only one that is right")
     parser.add_argument("--model", help="the only one there is")
     parser.add_argument("--no-quota", action="store_true")
+    parser.add_argument("--hold-after", type=int, help="good replies, after which none comes any more")
     parser.add_argument("--says", help="always this")
     parser.add_argument("--seed", type=int, default=0)
     partner = Partner(parser.parse_args())

@@ -44,12 +44,12 @@ def reply(service, messages=ASK, seed=0):
     return asyncio.run(service.reply(messages, seed))
 
 
-def evaluation(config, service, count, folder, player="asks-4-random", **options):
+def evaluation(config, service, count, folder, player="asks-4-random", at_once=100, **options):
     whole = Config(partner=config)
     seating = (player, config.kind)
     table = make_table(whole, kind(whole), seating, {}, service)
     jobs = [Job(f"e/{game['game_id']}", game, seating) for game in generate_games(count, 0, MatchingConfig())]
-    return collect(jobs, table.play, folder, 100, status=table.status, **options)
+    return collect(jobs, table.play, folder, at_once, status=table.status, run=table.run, **options)
 
 
 def test_episodes_against_a_service_that_fails_three_calls_in_ten(serve, service, tmp_path):
@@ -98,6 +98,7 @@ def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go
         ("hang", "TimeoutError"),
         ("garbage", "Error"),
         ("truncated", "JSONDecodeError"),
+        ("nonsense", "ValidationError"),
         ("no choices", "EmptyReply"),
         ("refusal", "NoReply: I cannot help with that."),
     ],
@@ -165,7 +166,7 @@ def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, service, t
     ledger = tmp_path / "partner.jsonl"
     config = server.config(max_cost_dollars=0.1, always_accept=False)
     with pytest.raises(UserError, match=r"max_cost_dollars \(0.1\) is reached: \$0.\d+ in \d+ calls"):
-        evaluation(config, service(config, ledger), 40, tmp_path / "e")
+        evaluation(config, service(config, ledger), 40, tmp_path / "e", at_once=20)
     spent = Ledger(ledger, None).totals
     assert 0.05 < spent["dollars"] <= 0.1
     there = len(read_frame(tmp_path / "e"))
@@ -202,11 +203,20 @@ def test_a_budget_needs_a_price(serve, service):
 
 def test_a_ledger_survives_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "partner.jsonl"
-    Ledger(path, None).add(calls=1)
+    Ledger(path, None).add(("a", ["Hello.", False]), calls=1)
     with path.open("a") as file:
-        file.write('{"calls": 1, "dol')
+        file.write('{"reply": ["b", ["Hello.", false]], "calls": 1, "dol')
     Ledger(path, None).add(calls=1)
-    assert Ledger(path, None).totals["calls"] == 2
+    whole = Ledger(path, None)
+    assert whole.totals["calls"] == 2 and whole.replies == {"a": ["Hello.", False]}
+
+
+def test_an_episode_that_failed_is_played_again_with_the_replies_it_had(serve, service, tmp_path):
+    server = serve("--faults", "0.2", "--kinds", "500")
+    config = server.config(always_accept=False, max_retries=0)
+    episodes = evaluation(config, service(config), 40, tmp_path, tries=30)
+    assert {episode.status for episode in episodes} == {"completed"}
+    assert server.counts()["good"] == calls_of(episodes)
 
 
 def test_a_dialogue_that_was_held_before_is_replayed_without_a_call(serve, service, tmp_path):
@@ -310,24 +320,78 @@ def test_a_wrong_key_ends_a_stage_in_a_sentence_before_torch_is_loaded(serve, tm
     assert server.counts()["keys"] == [f"Bearer {key}"]
 
 
-def test_a_killed_collection_keeps_every_dialogue_that_was_held(serve, service, tmp_path):
-    """kill -9 in the middle: what had ended is not played again, although no shard was full."""
-    server = serve("--latency", "0.01")
-    config = server.config(always_accept=False, max_concurrent=4)
+def start_evaluation(*arguments, **options):
+    """In a process of its own, to be killed."""
     child = os.fork()
     if not child:
         try:
-            evaluation(config, chat_service(config, None, None), 200, tmp_path)
+            config, ledger, *others = arguments
+            evaluation(config, chat_service(config, ledger, None), *others, **options)
         finally:
             os._exit(0)
-    while sum(server.counts()["accepted"]) < 60:
-        time.sleep(0.01)
+    return child
+
+
+def kill(child, server):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert not list(tmp_path.glob("*.parquet"))
-    ended = sum(server.counts()["accepted"])
-    assert 60 <= ended < 200
-    episodes = evaluation(config, service(config), 200, tmp_path)
+    while (counts := server.counts())["under_way"]:  # it hears of the closed connections in a moment
+        time.sleep(0.01)
+    return counts
+
+
+def calls_of(episodes):
+    return sum(turn.seat == "player-2" for episode in episodes for turn in episode.turns)
+
+
+def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, service, tmp_path):
+    """kill -9 while no reply is on the wire, with dialogues of every length under way."""
+    server = serve("--hold-after", "150", "--latency", "0.005")
+    config = server.config(always_accept=False, max_concurrent=4, timeout_seconds=60)
+    ledger = tmp_path / "partner.jsonl"
+    child = start_evaluation(config, ledger, 60, tmp_path / "e", at_once=20)
+    while ((counts := server.counts())["good"], counts["under_way"]) != (150, 4):
+        time.sleep(0.01)
+    before = kill(child, server)
+    assert before["good"] == 150 and 0 < sum(before["accepted"]) < 60
+    server.process.kill()
+    server.process.wait()
+    again = serve("--port", server.url.rpartition(":")[2])
+    episodes = evaluation(config, service(config, ledger), 60, tmp_path / "e")
     assert {episode.status for episode in episodes} == {"completed"}
-    twice = sum(count - 1 for count in server.counts()["accepted"])
-    assert twice <= 8  # those whose last reply, of 4 at a time, was under way or on its way to the disk
+    after = again.counts()
+    assert before["good"] + after["good"] == calls_of(episodes)
+    assert len(before["accepted"]) + len(after["accepted"]) == 60  # none was held twice to its end
+
+
+def test_ctrl_c_ends_the_dialogues_and_writes_those_that_had_ended(serve, service, tmp_path):
+    server = serve("--latency", "0.01")
+    config = server.config(always_accept=False, max_concurrent=4)
+    child = start_evaluation(config, tmp_path / "partner.jsonl", 200, tmp_path / "e", at_once=20)
+    while sum(server.counts()["accepted"]) < 20:
+        time.sleep(0.01)
+    started = time.monotonic()
+    os.kill(child, signal.SIGINT)
+    os.waitpid(child, 0)
+    assert time.monotonic() - started < 5  # by itself, not when all had been played
+    assert 16 <= len(read_frame(tmp_path / "e")) < 200  # in a shard; at most 4 had not heard of their end
+    assert not list(tmp_path.rglob(".journal.jsonl"))
+
+
+def test_of_many_kills_each_costs_at_most_the_replies_on_the_wire(serve, service, tmp_path):
+    server = serve("--latency", "0.01")
+    config = server.config(always_accept=False, max_concurrent=4)
+    ledger, on_the_wire = tmp_path / "partner.jsonl", 0
+    for kills in range(1, 5):
+        child = start_evaluation(config, ledger, 150, tmp_path / "e", at_once=20)
+        while server.counts()["good"] < 120 * kills:
+            time.sleep(0.01)
+        good = kill(child, server)["good"]
+        lost = good - len(Ledger(ledger, None).replies) - on_the_wire
+        assert 0 <= lost <= 4
+        on_the_wire += lost
+    episodes = evaluation(config, service(config, ledger), 150, tmp_path / "e")
+    assert {episode.status for episode in episodes} == {"completed"}
+    counts = server.counts()
+    assert counts["good"] == calls_of(episodes) + on_the_wire
+    assert sum(count - 1 for count in counts["accepted"]) <= on_the_wire
