@@ -207,6 +207,9 @@ class TrainConfig(Section):
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base model; 0 keeps no reference model in memory."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    entropy_coefficient: float = Field(0.0, ge=0)
+    """Weight of a bonus for the entropy of every sampled token's distribution: keeps the policy exploring, and
+    self-play from running in circles."""
     average_over: Literal["tokens", "episodes"] = "tokens"
     """What counts the same in the loss: every token, or every episode, however many seats were trained in it."""
     microbatch_tokens: int = Field(8192, ge=1)

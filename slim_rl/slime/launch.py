@@ -89,7 +89,7 @@ def arguments(config: Config, base: Path, games: Path, held_out: Path, folder: P
         "use-kl-loss": train.kl_coefficient > 0,
         "kl-loss-coef": train.kl_coefficient,
         "kl-loss-type": train.kl_estimator,
-        "entropy-coef": 0.0,
+        "entropy-coef": train.entropy_coefficient,
         "global-batch-size": episodes // train.minibatches,
         # Optimiser
         "seed": config.seed + 1,  # Megatron wants a positive one

@@ -215,7 +215,13 @@ def update(
     `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here
     before the weights change: whether what is trained on is what was sampled.
     """
-    totals: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "clipped_fraction": 0.0, "logprob_gap": 0.0}
+    totals: dict[str, float] = {
+        "loss": 0.0,
+        "grad_norm": 0.0,
+        "clipped_fraction": 0.0,
+        "entropy": 0.0,
+        "logprob_gap": 0.0,
+    }
     if config.kl_coefficient:
         totals["kl"] = 0.0
     for i in range(config.minibatches):
@@ -226,16 +232,18 @@ def update(
         optimizer.zero_grad()
         for micro in _microbatches(weighted, config.microbatch_tokens):
             batch = _Batch.of(micro, model.device)
-            logprobs = batch.logprobs(model, config.temperature)
+            logprobs, entropy = batch.logprobs(model, config.temperature, config.entropy_coefficient > 0)
             losses = policy_loss(
                 logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high
             )
             if reference is not None and config.kl_coefficient:
                 with torch.no_grad():
-                    reference_logprobs = batch.logprobs(reference, config.temperature)
+                    reference_logprobs, _ = batch.logprobs(reference, config.temperature)
                 kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
                 losses = losses + config.kl_coefficient * kl
                 totals["kl"] += float((kl.detach() * batch.weights).sum()) / config.minibatches
+            if config.entropy_coefficient:
+                losses = losses - config.entropy_coefficient * entropy
             loss = (losses * batch.weights).sum()
             loss.backward()
             with torch.no_grad():
@@ -243,6 +251,7 @@ def update(
                 ratio = (logprobs - batch.old_logprobs).exp()
                 outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
                 totals["loss"] += float(loss.detach()) / config.minibatches
+                totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches
                 totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
                 if i == 0:
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
@@ -296,8 +305,14 @@ class _Batch(NamedTuple):
         weights = torch.tensor([weight for _, weight in weighted])[rows]
         return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], advantages, weights)))
 
-    def logprobs(self, model: PreTrainedModel, temperature: float) -> torch.Tensor:
-        """(sampled tokens,) float32: log-prob of each under `model`, given all before it."""
+    def logprobs(
+        self, model: PreTrainedModel, temperature: float, entropy_is_trained: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-prob of each sampled token under `model`, given all before it, and the entropy of the distribution
+        that it was drawn from, both (sampled tokens,) float32."""
         hidden = model.get_decoder()(input_ids=self.ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
-        return torch.log_softmax(logits, dim=-1).gather(1, self.ids[self.sampled][:, None])[:, 0]
+        logprobs = torch.log_softmax(logits, dim=-1)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_is_trained):
+            entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        return logprobs.gather(1, self.ids[self.sampled][:, None])[:, 0], entropy
