@@ -14,6 +14,7 @@ from slim_rl.analysis.intervention import read_intervention
 from slim_rl.analysis.matches import read_matches
 from slim_rl.analysis.measures import read_players, read_sample
 from slim_rl.analysis.report import Provenance, draw, draw_matches, render, render_matches
+from slim_rl.analysis.selfplay import read_selfplay
 from slim_rl.analysis.shyness import shyness
 from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
@@ -56,6 +57,7 @@ def report_matching(config: Config) -> None:
         else None,
         like_people=config.board.selection == "dialop" and config.board.size == 8,
         shyness=shyness(EPISODES / "partner/probe"),
+        selfplay=read_selfplay(EPISODES),
         bills=read_bills(training=ROLLOUTS, evaluation=EPISODES),
     )
     for name, figure in draw(findings).items():

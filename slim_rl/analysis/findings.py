@@ -9,11 +9,13 @@ from typing import Any
 import pandas as pd
 
 from slim_rl.analysis import verdict
-from slim_rl.analysis.figures import MIN_EPISODES, WINDOW
+from slim_rl.analysis.figures import MIN_EPISODES
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
 from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.analysis.selfplay import SelfPlay
 from slim_rl.analysis.shyness import Shyness
 from slim_rl.analysis.statistics import (
+    WINDOW,
     Estimate,
     Paired,
     Regression,
@@ -83,6 +85,8 @@ class Findings:
     """Whether the held-out boards are of the kind that people played."""
     shyness: Mapping[str, Shyness] = field(default_factory=dict)
     """By kind of question; empty if the partner was not probed."""
+    selfplay: SelfPlay | None = None
+    """Of a policy that was trained in both seats."""
     bills: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What calls to a paid partner came to, by stage."""
 
@@ -218,6 +222,8 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     if findings.intervention:
         found["intervention"] = arms = findings.intervention.table()
         found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()
+    if findings.selfplay:
+        found["selfplay"] = findings.selfplay.table
     return {name: table.round(6) for name, table in found.items()}
 
 
@@ -295,6 +301,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
                 }
                 for kind, of_kind in findings.shyness.items()
             },
+            **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
             **({"partner": findings.bills} if findings.bills else {}),
             "verdict": found.text,
             "outcome": found.outcome,
@@ -314,6 +321,14 @@ def _intervention(found: Intervention) -> dict[str, Any]:
         }
     for part, value in found.parts.items():
         numbers |= _spread(part.replace(" ", "_"), value)
+    return numbers
+
+
+def _selfplay(found: SelfPlay) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"verdict": found.verdict}
+    for pairing, gain in found.gains.items():
+        numbers[pairing] = {model: found.mean(pairing, model, "reward").mean for model in MODELS}
+        numbers[pairing] |= _spread("gain", gain)
     return numbers
 
 

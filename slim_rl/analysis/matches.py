@@ -12,14 +12,12 @@ import pandas as pd
 from scipy.optimize import minimize
 from statsmodels.stats.proportion import proportion_confint
 
-from slim_rl.analysis.statistics import SEED, Estimate, estimate, step_estimates
+from slim_rl.analysis.statistics import SEED, WINDOW, Estimate, estimate, step_estimates
 from slim_rl.errors import UserError
 from slim_rl.rollout.store import read_frame
 
 OUTCOMES = ("won", "drawn", "lost")
 MODELS = ("base", "trained")
-WINDOW = 5
-"""Training steps pooled for one point of a curve, itself in the middle."""
 _RESAMPLES = 400
 _ELO = 400 / np.log(10)
 """Of a difference in log-odds: 400 points are odds of 10 to 1 (Elo 1978)."""

@@ -16,6 +16,8 @@ from slim_rl.analysis.findings import CURVES, NAMES, Findings, kind_rows, tables
 from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS
 from slim_rl.analysis.matches import Matches, name_of
 from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, title
+from slim_rl.analysis.selfplay import MEASURES as SEAT_MEASURES
+from slim_rl.analysis.selfplay import PAIRINGS
 from slim_rl.analysis.shyness import KINDS
 from slim_rl.config import MatchingConfig
 
@@ -86,11 +88,13 @@ def render(
         names=NAMES,
         title=title,
         shy_kinds=KINDS,
+        pairings=PAIRINGS,
+        seat_measures=SEAT_MEASURES,
         dialogues=Markup(dialogues),
         board=board,
         provenance=provenance,
         steps=findings.training.episodes["step"].nunique(),
-        window=figures.WINDOW,
+        window=statistics.WINDOW,
         min_episodes=figures.MIN_EPISODES,
         min_games=verdict.MIN_GAMES,
         resamples=statistics.RESAMPLES,
@@ -123,7 +127,7 @@ def render_matches(
         outcomes=matches.OUTCOMES,
         provenance=provenance,
         resamples=statistics.RESAMPLES,
-        window=figures.WINDOW,
+        window=statistics.WINDOW,
     )
 
 

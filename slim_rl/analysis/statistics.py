@@ -19,6 +19,8 @@ from scipy import stats
 
 RESAMPLES = 2000
 SEED = 0
+WINDOW = 5
+"""Training steps pooled for one point of a curve, itself in the middle."""
 MAX_UNITS = 4096
 """More games than this are put together at random into as many units, which are then what is drawn again: the
 work stays linear in the number of games, and so many units tell the spread of a mean as well as more would."""

@@ -1,0 +1,108 @@
+"""A policy that was trained in both seats of the matching game: with itself, and with partners it never met.
+
+Who invents a shorthand with itself is worse with a stranger: what the pair earns together and what one of them
+earns with the scripted partner stand side by side, in both seats.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
+from slim_rl.games.matching.rules import SEATS
+from slim_rl.rollout.store import read_frame
+
+MODELS = ("base", "trained")
+PAIRINGS = {
+    "self-play": "with itself",
+    "held-out": "first, with the scripted partner",
+    "second-seat": "second, with a scripted asker",
+}
+"""Folders of episodes, and how the model is seated there."""
+MEASURES = {
+    "reward": "Reward",
+    "told": "Scores told",
+    "told_first": "told by the first",
+    "told_second": "told by the second",
+    "questions_first": "Questions of the first",
+    "questions_second": "of the second",
+    "turns": "Turns",
+    "errors": "Errors",
+}
+"""Columns of what is counted in a game, and what to call them."""
+
+
+@dataclass(frozen=True, eq=False)
+class SelfPlay:
+    episodes: dict[tuple[str, str], pd.DataFrame]
+    """By pairing and model: a row a finished episode, `game_id` and MEASURES."""
+
+    def mean(self, pairing: str, model: str, measure: str) -> Estimate:
+        return estimate(self.episodes[pairing, model], measure)
+
+    @cached_property
+    def gains(self) -> dict[str, Estimate]:
+        """By pairing: what training added to the reward on the same boards."""
+        return {
+            pairing: paired_difference(
+                self.episodes[pairing, "trained"], self.episodes[pairing, "base"], "reward"
+            )
+            for pairing in PAIRINGS
+        }
+
+    @cached_property
+    def verdict(self) -> str:
+        """Whether the pair understands each other better than strangers do."""
+        own, stranger = self.gains["self-play"], self.gains["held-out"]
+        if own.low <= 0:
+            return "With itself the trained model earns no more than the base model."
+        if stranger.high < own.low:
+            return (
+                "The pair learnt to play with itself better than it plays with a partner it never met: part of what "
+                "they say to each other is theirs alone."
+            )
+        return (
+            "What the pair learnt serves as well with a partner that it never met: there is no sign of a language "
+            "of its own."
+        )
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        rows = []
+        for pairing, model in self.episodes:
+            row: dict[str, object] = {"pairing": pairing, "model": model}
+            for measure in MEASURES:
+                found = self.mean(pairing, model, measure)
+                row |= {measure: found.mean, f"{measure}_low": found.low, f"{measure}_high": found.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+
+def read_selfplay(folder: Path) -> SelfPlay | None:
+    """The episodes of all PAIRINGS; None if the model was not trained in both seats."""
+    if not (folder / "self-play").exists():
+        return None
+    return SelfPlay(
+        {(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS}
+    )
+
+
+def _measured(folder: Path) -> pd.DataFrame:
+    frame = read_frame(folder)
+    frame = frame[frame["status"] != "failed"]
+    first, second = SEATS
+    return pd.DataFrame(
+        {
+            "game_id": frame["game_id"],
+            "reward": frame[f"reward.{first}"],
+            "told": frame[f"{first}.told"] + frame[f"{second}.told"],
+            "told_first": frame[f"{first}.told"],
+            "told_second": frame[f"{second}.told"],
+            "questions_first": frame[f"{first}.questions"],
+            "questions_second": frame[f"{second}.questions"],
+            "turns": frame["turns"],
+            "errors": frame[f"{first}.errors"] + frame[f"{second}.errors"],
+        }
+    )
