@@ -90,6 +90,9 @@ class TextArenaConfig(Section):
     illegal_moves: Literal["textarena", "spiral"] = "textarena"
     """`textarena`: its own rules, mostly one more try and then the game is lost; `spiral`: the game ends at
     once, -1.5 for who made the move and 0.5 for the other one."""
+    opening_moves: int = Field(0, ge=0)
+    """Games to train on begin after so many random legal moves at most, drawn for each game: a policy that plays
+    itself then sees more of the game than its own ways."""
 
 
 class PartnerConfig(Section):

@@ -80,19 +80,35 @@ class TextArenaKind:
 
     def games(self, purpose: Purpose, count: int) -> Iterator[dict[str, Any]]:
         series = series_seed(self._config.seed, purpose)
+        most = self._config.textarena.opening_moves if purpose != "evaluate" else 0
         for number in range(count):
             seed = series * _SERIES + number
+            state = {"seed": seed}
+            if most:
+                state["opening_moves"] = int(np.random.default_rng((seed, 2)).integers(most + 1))
             yield {
                 "prompt": self.deal(seed).observe("first"),
-                "game_state": {"seed": seed},
+                "game_state": state,
                 "game_id": f"{self.name.replace(':', '-')}-{series}-{number}",
             }
 
     def load(self, line: dict[str, Any]) -> TextArenaGame:
-        seed, game_id = line["game_state"]["seed"], line["game_id"]
-        if type(seed) is not int or seed < 0:
-            raise ValueError(f"its seed is {seed!r}, not a whole number from 0 on")
-        return self.deal(seed, game_id)
+        state, game_id = line["game_state"], line["game_id"]
+        for name in ("seed", *({"opening_moves"} & set(state))):
+            if type(state[name]) is not int or state[name] < 0:
+                raise ValueError(f"its {name} is {state[name]!r}, not a whole number from 0 on")
+        return self._opened(state["seed"], state.get("opening_moves", 0), game_id)
+
+    def _opened(self, seed: int, moves: int, game_id: str) -> TextArenaGame:
+        """The game after so many random moves, or fewer if they would end it."""
+        game, rng = self.deal(seed, game_id), np.random.default_rng((seed, 3))
+        for made in range(moves):
+            if (legal := self.legal_moves(game)) is None:
+                raise UserError(f"textarena.opening_moves: the legal moves of {self.name} are not known.")
+            game.step(str(rng.choice(legal)))
+            if game.turn is None:
+                return self._opened(seed, made, game_id)
+        return game
 
     def player(self, name: str, game: TextArenaGame, seat: str, seed: int) -> Player:
         if name == "random":
