@@ -29,6 +29,7 @@ def setting(game, players=("policy", "policy"), alternate=False) -> Setting:
             "game": game,
             "seating": {"players": players, "alternate": alternate},
             "games": {"max_turns": 8},
+            "train": {"snapshot_every": 1, "pool_size": 2},
             "model": {"turn_tokens": 16, "context_tokens": 1500},
         }
     )
