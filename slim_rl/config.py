@@ -367,6 +367,13 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _interrupted_groups_can_be_kept(self) -> "Config":
+        # SLIME puts groups aside sample by sample; a finished episode of two policies is a list of them.
+        if self.slime.partial_rollout and self.players.count("policy") > 1:
+            raise ValueError("slime.partial_rollout must be false if the policy takes more than one seat")
+        return self
+
+    @model_validator(mode="after")
     def _failed_episodes_are_not_trained_on(self) -> "Config":
         if self.train.backend == "slime" and "no_failed_episode" not in self.train.filters:
             raise ValueError("train.filters must have no_failed_episode with train.backend: slime")

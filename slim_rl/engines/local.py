@@ -11,6 +11,7 @@ the last digits of the probabilities, which depend on the batch's shape.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,13 @@ from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.errors import UserError
 
 _KINDS = ("qwen2", "qwen3", "llama")
+
+
+@lru_cache(maxsize=8)
+def _turn(loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
+    """One engine samples at a time. Were it several, who shares a batch, and with it the last digits, would
+    depend on which of them is faster today."""
+    return asyncio.Lock()
 
 
 class LocalEngine:
@@ -68,25 +76,26 @@ class LocalEngine:
     async def _serve(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)  # whoever is about to ask joins this batch
-            batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
-            answers = [answer for _, answer in batch]
-            self._running = [request for request, _ in batch]
-            try:
-                # In a thread, so that a partner behind an API can be talked to meanwhile.
-                generations = await asyncio.to_thread(self._sample, self._running)
-            except BaseException as error:
-                for answer in answers:
-                    if not answer.done():
-                        answer.set_exception(error)
-                if not isinstance(error, Exception):
-                    self._waiting.clear()
-                    raise
-            else:
-                for answer, generation in zip(answers, generations, strict=True):
-                    if not answer.done():
-                        answer.set_result(generation)
-            finally:
-                self._running = []
+            async with _turn(asyncio.get_running_loop()):
+                batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+                answers = [answer for _, answer in batch]
+                self._running = [request for request, _ in batch]
+                try:
+                    # In a thread, so that a partner behind an API can be talked to meanwhile.
+                    generations = await asyncio.to_thread(self._sample, self._running)
+                except BaseException as error:
+                    for answer in answers:
+                        if not answer.done():
+                            answer.set_exception(error)
+                    if not isinstance(error, Exception):
+                        self._waiting.clear()
+                        raise
+                else:
+                    for answer, generation in zip(answers, generations, strict=True):
+                        if not answer.done():
+                            answer.set_result(generation)
+                finally:
+                    self._running = []
 
     @torch.inference_mode()
     def _sample(self, requests: list["_Request"]) -> list[Generation]:

@@ -83,7 +83,9 @@ async def generate(
         log.warning("Episode %s failed: %s", episode.episode_id, episode.error)
     if _failures.stuck(episode.status != "failed", _rollout_size(args)):
         raise UserError(f"{_failures.count} episodes failed in a row, the last one so: {episode.error}")
-    return samples[0] if len(samples) == 1 else samples
+    # All of SLIME's groups must have one shape, also where one of two policies never had a turn.
+    one = _config(getattr(args, "slim_rl_params", None)).players.count("policy") == 1
+    return samples[0] if one or episode.status == "aborted" else samples
 
 
 class Recorder:
@@ -133,6 +135,10 @@ class Recorder:
         if len(samples) > 1 and episode.status == "aborted":
             # SLIME's buffer takes no lists of samples; a dialogue of two policies starts over.
             return [replace(_blank(self._first), status=Sample.Status.ABORTED)]
+        if not self._first.tokens and episode.status in ("completed", "truncated"):
+            # The game was over before the policy had a turn: a sample without a response, for SLIME wants one.
+            self._first.tokens = [sglang_rollout.GenerateState(self._args).tokenizer.eos_token_id]
+            self._first.loss_mask, self._first.rollout_log_probs = [], []
         for seat, sample in samples.items():
             sample.status = _STATUS[episode.status]
             sample.reward = None if episode.status == "aborted" else episode.rewards.get(seat, 0.0)
@@ -168,16 +174,18 @@ def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float]
     """Rewards and advantages as `train.advantage` has them (`--custom-reward-post-process-path`).
 
     Each seat is compared with the same seat of its game's other episodes. (SLIME by itself takes the whole
-    batch as one group once the count of samples is not prompts times samples.) Failed episodes are compared
-    with nobody and have no advantage. Moving baselines stand in `baselines.jsonl`, a line a rollout, so that a
+    batch as one group once the count of samples is not prompts times samples.) Failed episodes, and those in
+    which the policy never had a turn, are compared with nobody and have no advantage. Moving baselines stand in `baselines.jsonl`, a line a rollout, so that a
     training which goes on from a checkpoint goes on with its baselines, too.
     """
     rewards = [float(sample.reward or 0.0) for sample in samples]
-    ended = [i for i, sample in enumerate(samples) if sample.status != Sample.Status.FAILED]
-    played = [
-        (samples[i].group_index or 0, _episode(samples[i], i), samples[i].metadata.get(SEAT, ""))
-        for i in ended
+    of = [(_episode(sample, i), sample.metadata.get(SEAT, "")) for i, sample in enumerate(samples)]
+    ended = [
+        i
+        for i, (episode, seat) in enumerate(of)
+        if samples[i].status != Sample.Status.FAILED and seat in episode.rewards
     ]
+    played = [(samples[i].group_index or 0, *of[i]) for i in ended]
     train = _config(getattr(args, "slim_rl_params", None)).train
     baselines = _read_baselines(args) if train.advantage == "role" else {}
     values = [0.0] * len(samples)

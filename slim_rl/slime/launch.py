@@ -364,7 +364,9 @@ def main() -> None:
         return
     folder = Path(".work/slime/dry-run").resolve()
     write_hooks_file(config, folder)
-    data = [Path(p).resolve() for p in ("models/base", "data/games/train.jsonl", "data/games/evaluate.jsonl")]
+    ending = config.games.format
+    names = ("models/base", f"data/games/train.{ending}", f"data/games/evaluate.{ending}")
+    data = [Path(name).resolve() for name in names]
     words = command(config, arguments(config, *data, folder), "slim-rl-dry-run")
     print(shlex.join(words).replace(" --", " \\\n    --"))
 

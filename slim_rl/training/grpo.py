@@ -193,9 +193,14 @@ def _group(
 def sequences(
     config: TrainConfig, groups: Sequence[Group], baselines: dict[str, float]
 ) -> list[TrainedSequence]:
-    """The sequences of all seats that the policy took, with their advantages; `baselines` move on."""
+    """The sequences of all seats in which the policy had a turn, with their advantages; `baselines` move on."""
     numbered = [(number, episode) for number, group in enumerate(groups) for episode in group]
-    played = [(number, episode, seat) for number, episode in numbered for seat in episode.traces]
+    played = [
+        (number, episode, seat)
+        for number, episode in numbered
+        for seat, trace in episode.traces.items()
+        if any(trace.loss_mask)  # there is nothing to learn, nor to compare, of a game that was lost before
+    ]
     places = {id(episode): place for place, (_, episode) in enumerate(numbered)}
     return [
         TrainedSequence(episode.traces[seat], value, places[id(episode)])

@@ -1,23 +1,34 @@
 """What SLIME gets from the hooks, whatever a model, an engine or a partner come up with."""
 
 import asyncio
+import importlib.util
 import itertools
 import logging
+import sys
 from contextlib import contextmanager
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slime.observability.rollout_data_utils import validate_rollout_id_annotated
+from slime.ray.rollout import RolloutManager
 from slime.rollout import sglang_rollout
 from slime.utils.types import Sample
 
-from slim_rl.config import Config
+from slim_rl.config import Config, TrainConfig
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.errors import UserError
+from slim_rl.games.kuhn import KuhnKind
+from slim_rl.journal import read_lines
 from slim_rl.slime import hooks
+from slim_rl.training.grpo import sequences
+from slim_rl.training.loss import token_weights
 from tests.babbler import Babbler
+from tests.settings import setting
 
 
 class SGLangShaped:
@@ -254,3 +265,149 @@ def test_two_policies_give_two_samples_of_one_rollout(tokenizer, games):
         engine.aborting = 0.5
         again = play(args, sample_of(games[0], index=4))
         assert (again.status, again.tokens) == (Sample.Status.ABORTED, [])
+
+
+@pytest.fixture
+def reducer(monkeypatch):
+    """SLIME's own, without the Megatron that it asks for the size of the context-parallel group alone."""
+    core = ModuleType("megatron.core")
+    core.mpu = SimpleNamespace(get_context_parallel_world_size=lambda: 1)
+    monkeypatch.setitem(sys.modules, "megatron", ModuleType("megatron"))
+    monkeypatch.setitem(sys.modules, "megatron.core", core)
+    path = Path(sglang_rollout.__file__).parents[1] / "backends/megatron_utils/cp_utils.py"
+    spec = importlib.util.spec_from_file_location("cp_utils", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_sum_of_sample_mean
+
+
+def converted(args, samples):
+    """The training batch that SLIME's rollout manager makes of the samples."""
+    manager = object.__new__(RolloutManager.__ray_metadata__.modified_class)
+    manager.args = args
+    manager.custom_convert_samples_to_train_data_func = None
+    manager.custom_reward_post_process_func = hooks.normalise_rewards
+    return manager._convert_samples_to_train_data(samples)
+
+
+def test_slime_counts_an_episode_of_two_seats_once_as_we_do(tokenizer, games, reducer, tmp_path):
+    with slime(tokenizer, SGLangShaped(tokenizer, 2), seating={"players": ["policy", "policy"]}) as args:
+        played = [play(args, sample_of(games[0], index=n)) for n in range(6)]
+        flat = list(itertools.chain.from_iterable(played))
+        validate_rollout_id_annotated([played])
+        data = converted(args, flat)
+    numbers = [n for n, one in enumerate(played) for _ in one]
+    assert len(flat) > 6 == len(set(data["rollout_ids"]))
+    masks = [torch.tensor(mask, dtype=torch.float) for mask in data["loss_masks"]]
+    weights = token_weights(torch.tensor([int(m.sum()) for m in masks]), torch.tensor(numbers), "episodes")
+
+    def weights_by_slime(part):
+        """Of each token of these samples, those of one microbatch: the gradient of its reduced loss."""
+        lengths = [data["response_lengths"][i] for i in part]
+        losses = torch.zeros(sum(lengths), requires_grad=True)
+        denominators = [torch.tensor(data["rollout_mask_sums"][i]) for i in part]
+        reduce = reducer([0] * len(part), lengths, [masks[i] for i in part], denominators)
+        (reduce(losses) / len(set(data["rollout_ids"]))).backward()
+        return losses.grad.split(lengths)
+
+    everything = range(len(flat))
+    for parts in ([everything], [everything[::2], everything[1::2]]):  # seats of one episode may be parted
+        for part in parts:
+            for i, theirs in zip(part, weights_by_slime(part), strict=True):
+                assert torch.allclose(theirs, weights[i] * masks[i], atol=1e-8)
+
+
+def test_alternating_seats_go_by_the_group(tokenizer, games):
+    seating = {"players": ["policy", "scripted"], "alternate": True}
+    with slime(tokenizer, SGLangShaped(tokenizer, 1), seating=seating) as args:
+        for group in range(4):
+            sample = sample_of(games[group])
+            sample.group_index = group
+            assert play(args, sample).metadata["seat"] == f"player-{1 + group % 2}"
+
+
+KUHN = setting("kuhn")
+
+
+def kuhn_rollout(args, rollout, groups=3, size=2):
+    """Samples of one rollout, flat as SLIME hands them to the reward post-process, and logged before."""
+    flat = []
+    for number in range(rollout * groups * size, (rollout + 1) * groups * size):
+        sample = sample_of(KUHN.lines[number // size % len(KUHN.lines)], index=number)
+        sample.group_index = number // size
+        flat += play(args, sample)
+    hooks.log_rollout(rollout, args, flat, None, 1.0)
+    return flat
+
+
+@pytest.fixture
+def kuhn_run(tmp_path, monkeypatch):
+    """SLIME's arguments for Kuhn poker of the policy with itself, compared with moving baselines."""
+    monkeypatch.setattr(hooks.logging_utils, "log", lambda *_, **__: None)
+    monkeypatch.setattr(hooks, "compute_rollout_step", lambda args, rollout: rollout)
+    hooks._kind.cache_clear()
+    engine = SGLangShaped(KUHN.tokenizer, 4)
+    engine.babbler = Babbler(KUHN.tokenizer, 4, ("[check]", "[bet]", "[fold]", "[call]"))
+    engine.babbler.moods = 20
+    players = {"players": ["policy", "policy"]}
+    with slime(KUHN.tokenizer, engine, game="kuhn", seating=players, train={"advantage": "role"}) as args:
+        args.rollout_max_context_len, args.slim_rl_folder = 2000, str(tmp_path)
+        yield args
+
+
+def test_moving_baselines_are_the_local_backends_and_outlive_a_restart(kuhn_run, tmp_path):
+    rollouts = [kuhn_rollout(kuhn_run, number) for number in range(3)]
+    local, expected, lines = {}, [], []
+    for samples in rollouts:
+        episodes = list({s.metadata["episode"].episode_id: s.metadata["episode"] for s in samples}.values())
+        groups = [episodes[i : i + 2] for i in range(0, len(episodes), 2)]
+        expected.append([s.advantage for s in sequences(TrainConfig(advantage="role"), groups, local)])
+        lines.append(dict(local))
+
+    def normalised(number):
+        kuhn_run.logged_rollout_id = number
+        return hooks.normalise_rewards(kuhn_run, rollouts[number])[1]
+
+    assert [normalised(n) for n in range(3)] == [pytest.approx(values) for values in expected]
+    noted = list(read_lines(tmp_path / hooks.BASELINES))
+    assert [line["rollout"] for line in noted] == [0, 1, 2]
+    assert [line["baselines"] for line in noted] == [pytest.approx(line) for line in lines]
+    assert set(lines[-1]) == {"kuhn/first", "kuhn/second"} and all(lines[-1].values())
+    # SLIME goes on from a checkpoint that is older than the last rollout.
+    assert [normalised(n) for n in (1, 2)] == [pytest.approx(values) for values in expected[1:]]
+
+
+def test_a_policy_that_never_had_a_turn_is_left_out(tokenizer, tmp_path, monkeypatch):
+    """Its opponent lost by illegal moves before: there are no tokens to train, and nothing to compare."""
+
+    class Blunders:
+        async def respond(self, observation):
+            return "[nonsense]"
+
+    monkeypatch.setattr(KuhnKind, "player", lambda *arguments: Blunders())
+    hooks._kind.cache_clear()
+    players = {"players": ["scripted", "policy"]}
+    engine = SGLangShaped(KUHN.tokenizer, 1)
+    with slime(KUHN.tokenizer, engine, game="kuhn", seating=players, train={"divide_by_std": False}) as args:
+        args.rollout_max_context_len = 2000
+        samples = [play(args, sample_of(KUHN.lines[0], index=n)) for n in range(2)]
+        data = converted(args, samples)
+    assert engine.asked == [] and data["rewards"] == [0.0, 0.0]
+    for sample in samples:
+        assert sample.metadata["episode"].rewards == {"first": -1.0, "second": 1.0}
+        assert sample.tokens and sample.response_length == 0 and sample.loss_mask == []
+
+
+def test_groups_have_one_shape_for_slime(kuhn_run):
+    """SLIME flattens a rollout by the shape of its first sample alone."""
+    kuhn_run.state.aborted = False
+    engine = hooks._engine(kuhn_run)
+    engine.babbler.moods = 4  # nearly all it says is illegal, so that often the second seat has no turn
+    played = [play(kuhn_run, sample_of(KUHN.lines[n % 8], index=n)) for n in range(12)]
+    assert {len(samples) for samples in played} == {1, 2}
+
+
+def test_slimes_buffer_is_not_asked_to_keep_lists():
+    players = {"players": ["policy", "policy"]}
+    with pytest.raises(ValueError, match=r"slime\.partial_rollout must be false"):
+        Config.model_validate({"seating": players, "slime": {"partial_rollout": True}})

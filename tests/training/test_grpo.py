@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-import slim_rl.rollout.collect
 from slim_rl.config import TrainConfig
 from slim_rl.errors import UserError
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.scripted import shy_partner
 from slim_rl.players.player import PlayerFailed
 from slim_rl.players.policy import TokenTrace
+from slim_rl.rollout.episode import Episode
 from slim_rl.rollout.store import read_episodes, read_frame
 from slim_rl.rollout.table import Job, Table, policy_seat
 from slim_rl.training import grpo
@@ -148,6 +148,67 @@ def test_an_update_is_the_written_out_gradient(model, sequences, average_over, k
         assert torch.allclose(mine.grad, expected.grad, atol=1e-5, rtol=1e-3)
 
 
+class Noting(torch.optim.SGD):
+    """Moves nothing, and keeps the gradient of every step."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.0)
+        self.gradients = []
+
+    def step(self):
+        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
+
+
+@pytest.mark.parametrize("microbatch_tokens", [1, 400, 100_000])
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_an_episode_of_two_seats_counts_as_one(model, sequences, minibatches, microbatch_tokens):
+    """The gradient of each minibatch, written out as a sum over episodes, tokens of both seats together."""
+    episodes = [0, 0, 1, 2, 3, 3]
+    mixed = [sequence._replace(episode=n) for sequence, n in zip(sequences, episodes, strict=True)]
+    config = TrainConfig(
+        average_over="episodes",
+        minibatches=minibatches,
+        microbatch_tokens=microbatch_tokens,
+        max_grad_norm=1e9,
+    )
+    noting = Noting(model.parameters())
+    update(config, model, None, noting, mixed)
+    assert len(noting.gradients) == minibatches
+    for i, gradient in enumerate(noting.gradients):
+        part = [n for n in sorted(set(episodes)) if n % minibatches == i]
+        model.zero_grad()
+        for number in part:
+            seats = [s for s in mixed if s.episode == number]
+            tokens = sum(sum(s.trace.loss_mask) for s in seats)
+            for trace, advantage, _ in seats:
+                ids, mask = (
+                    torch.tensor([trace.token_ids]),
+                    torch.tensor(trace.loss_mask[1:], dtype=torch.bool),
+                )
+                new = torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[mask, 0]
+                ratio = (new - torch.tensor(trace.logprobs[1:])[mask]).exp()
+                surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+                (-surrogate.sum() / tokens / len(part)).backward()
+        for mine, expected in zip(gradient, model.parameters(), strict=True):
+            assert torch.allclose(mine, expected.grad, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("advantage", ["group", "role"])
+def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model, sequences, advantage):
+    """The other one lost by an illegal move before."""
+    traces = [{"first": s.trace, "second": TokenTrace()} for s in sequences[:2]]
+    rewards = [{"first": -1.0, "second": 1.0}, {"first": 0.5, "second": -0.5}]
+    group = [
+        Episode(str(i), "", kind="k", rewards=earned, traces=kept)
+        for i, (earned, kept) in enumerate(zip(rewards, traces, strict=True))
+    ]
+    config, baselines = TrainConfig(advantage=advantage, microbatch_tokens=1), {}
+    trained = grpo.sequences(config, [group], baselines)
+    assert [(s.trace, s.episode) for s in trained] == [(t["first"], i) for i, t in enumerate(traces)]
+    assert set(baselines) == ({"k/first"} if advantage == "role" else set())
+    update(config, model, None, Noting(model.parameters()), trained)
+
+
 def test_what_is_trained_on_is_what_was_sampled(model, chat_format, games, tmp_path):
     for metrics in run(model, chat_format, games, tmp_path):
         assert metrics["logprob_gap"] < 1e-4
@@ -172,40 +233,21 @@ def test_the_same_seed_gives_the_same_numbers(model, chat_format, games, tmp_pat
     assert same_weights(model, other)
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("moment", ["rollout", "shard", "checkpoint"])
 def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
-    model, chat_format, games, tmp_path, monkeypatch, moment
+    model, chat_format, games, tmp_path, killed, moment
 ):
     whole, begun = copy.deepcopy(model), copy.deepcopy(model)
     expected = run(whole, chat_format, games, tmp_path / "whole")
-
-    calls = 0
-    module, name = {
-        "rollout": (grpo, "collect"),
-        "shard": (slim_rl.rollout.collect, "write_shard"),
-        "checkpoint": (grpo, "save_state"),
-    }[moment]
-    original = getattr(module, name)
-
-    def killed_at_the_second_call(*arguments, **options):
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise Killed
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(module, name, killed_at_the_second_call)
-    with pytest.raises(Killed):
+    with killed(moment):
         run(begun, chat_format, games, tmp_path / "killed")
-    monkeypatch.undo()
-
     resumed = copy.deepcopy(model)  # a new process knows only what is on disk
     assert run(resumed, chat_format, games, tmp_path / "killed") == expected
     assert same_weights(resumed, whole)
+
+
+class Killed(BaseException):
+    pass
 
 
 def test_finished_episodes_are_not_played_again(model, chat_format, games, tmp_path, monkeypatch):

@@ -1,0 +1,59 @@
+"""A tiny model that has learnt the moves of Kuhn poker, and a way to be killed."""
+
+from contextlib import contextmanager
+
+import pytest
+
+import slim_rl.rollout.collect
+from slim_rl.config import WarmstartConfig
+from slim_rl.training import grpo
+from slim_rl.training.warmstart import encode_tree, imitate, tiny_qwen
+from tests.settings import setting
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory):
+    """It makes legal moves nearly always; not to be changed."""
+    at = setting("kuhn")
+    model = tiny_qwen(at.tokenizer, max_context_tokens=128, seed=0)
+    lines, seats = list(at.kind.games("demonstrations", 240)), at.kind.seats
+
+    def batch(step):
+        shown = [at.kind.demonstrate(lines[n], seats[n % 2]) for n in range(step * 8, step * 8 + 8)]
+        return [encode_tree(demonstration, at.chat_format, 0.5) for demonstration in shown]
+
+    warm = WarmstartConfig(demonstrations=240, batch=8, warmup_steps=5)
+    imitate(warm, model, batch, tmp_path_factory.mktemp("taught"))
+    return model
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def killed(monkeypatch):
+    """`with killed(moment): ...` dies in its second shard, checkpoint, or rollout."""
+
+    @contextmanager
+    def kill(moment):
+        calls = 0
+        module, name = {
+            "rollout": (grpo, "collect"),
+            "shard": (slim_rl.rollout.collect, "write_shard"),
+            "checkpoint": (grpo, "save_state"),
+        }[moment]
+        original = getattr(module, name)
+
+        def at_the_second_call(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                raise Killed
+            return original(*arguments, **options)
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(module, name, at_the_second_call)
+            yield
+
+    return kill
