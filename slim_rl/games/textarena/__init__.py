@@ -127,6 +127,9 @@ class TextArenaKind:
                 observations.append(observation)
                 turns.append(move)
             game.step(move)
+        if not turns:  # the other one ended it at once
+            state = {**line["game_state"], "opening_moves": 0}
+            return self.demonstrate({**line, "game_state": state}, seat)
         return Demonstration(observations, turns[:-1], [None] * (len(turns) - 1) + turns[-1:])
 
     def chat_rules(self, seat: str) -> ChatRules:
