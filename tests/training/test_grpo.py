@@ -123,7 +123,7 @@ def test_an_update_is_the_written_out_gradient(model, sequences, average_over, k
             parameter.mul_(1.01)
 
     losses, lengths = [], []
-    for trace, advantage in sequences:
+    for trace, advantage, _ in sequences:
         ids = torch.tensor([trace.token_ids])
         mask = torch.tensor(trace.loss_mask[1:], dtype=torch.bool)
         new, ref = (
