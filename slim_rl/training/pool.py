@@ -40,7 +40,8 @@ class Pool:
         self._config, self._folder = config, folder
         if config.snapshot_every is None:
             return
-        for earlier in range(0, step, config.snapshot_every):
+        past = range(0, step, config.snapshot_every)
+        for earlier in past[-config.pool_size :] if config.pool_size else ():
             self._open(earlier, type(model).from_pretrained(folder / _name(earlier)).to(model.device))
         self.add(step, model)
 
