@@ -213,6 +213,9 @@ class TrainConfig(Section):
     entropy_coefficient: float = Field(0.0, ge=0)
     """Weight of a bonus for the entropy of every sampled token's distribution: keeps the policy exploring, and
     self-play from running in circles."""
+    averaging_decay: float = Field(0.0, ge=0, lt=1)
+    """Of a moving average of the weights over training steps; above 0 that average is the trained model and the
+    snapshots. In self-play weights go in circles around what their average comes to."""
     average_over: Literal["tokens", "episodes"] = "tokens"
     """What counts the same in the loss: every token, or every episode, however many seats were trained in it."""
     microbatch_tokens: int = Field(8192, ge=1)
@@ -371,6 +374,12 @@ class Config(Section):
         # SLIME puts groups aside sample by sample; a finished episode of two policies is a list of them.
         if self.slime.partial_rollout and self.players.count("policy") > 1:
             raise ValueError("slime.partial_rollout must be false if the policy takes more than one seat")
+        return self
+
+    @model_validator(mode="after")
+    def _slime_does_not_average(self) -> "Config":
+        if self.train.backend == "slime" and self.train.averaging_decay:
+            raise ValueError("train.averaging_decay needs train.backend: local")
         return self
 
     @model_validator(mode="after")

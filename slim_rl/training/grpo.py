@@ -9,6 +9,7 @@ A step is a function of the seed, the step's number and the weights before it. W
 step is all that the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,8 +87,10 @@ def train(
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     engine = LocalEngine(model)
-    run = _resume(folder / "state.pt", model, optimizer)
-    pool = Pool(config, folder / "snapshots", model, run.step)
+    # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
+    averaged = copy.deepcopy(model) if config.averaging_decay else model
+    run = _resume(folder / "state.pt", model, averaged, optimizer)
+    pool = Pool(config, folder / "snapshots", averaged, run.step)
     table = make_table({"policy": engine, **pool.engines})
     for metrics in run.history:
         on_step(metrics)
@@ -109,24 +112,38 @@ def train(
                 group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             metrics |= update(config, model, reference, optimizer, sequences(config, groups, run.baselines))
             metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
+            if config.averaging_decay:
+                _follow(averaged, model, config.averaging_decay)
             pool.note([e for group in groups for e in group], run.results)
             run.step += 1
             run.history.append(metrics)
-            if pool.add(run.step, model):
+            if pool.add(run.step, averaged):
                 table = make_table({"policy": engine, **pool.engines})
             if run.step % config.checkpoint_every == 0 or run.step == config.steps:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": vars(run)}
+                if config.averaging_decay:
+                    state["averaged"] = averaged.state_dict()
                 save_state(folder / "state.pt", state)
             on_step(metrics)
             bar.set_postfix_str(f"reward {metrics['reward']:.3f}")
             bar.update()
+    model.load_state_dict(averaged.state_dict())
 
 
-def _resume(path: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> Run:
+@torch.no_grad()
+def _follow(averaged: PreTrainedModel, model: PreTrainedModel, decay: float) -> None:
+    for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+        mean.lerp_(weight, 1 - decay)
+
+
+def _resume(
+    path: Path, model: PreTrainedModel, averaged: PreTrainedModel, optimizer: torch.optim.Optimizer
+) -> Run:
     state = load_state(path)
     if state is None:
         return Run()
     model.load_state_dict(state["model"])
+    averaged.load_state_dict(state.get("averaged", state["model"]))
     optimizer.load_state_dict(state["optimizer"])
     return Run(**state["run"])
 
