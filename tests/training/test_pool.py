@@ -24,6 +24,7 @@ SMALL = dict(
     advantage="role",
 )  # fmt: skip
 AT = setting("kuhn", ("policy", "pool"), alternate=True)
+SELF = setting("kuhn", ("policy", "policy"))
 
 
 def run(model, folder, at=AT, **changes):
@@ -110,6 +111,22 @@ def test_between_checkpoints_too(taught, model, tmp_path, killed):
     assert same_weights(model, trained)
     results = [load_state(tmp_path / name / "state.pt")["run"]["results"] for name in ("whole", "killed")]
     assert results[0] == results[1] and set(results[0]) <= {f"step-{n:05d}" for n in range(4)}
+
+
+def test_an_average_of_the_weights_is_what_comes_out_also_after_a_kill(taught, model, tmp_path, killed):
+    plain, whole = copy.deepcopy(taught), copy.deepcopy(taught)
+    run(plain, tmp_path / "plain", steps=2, snapshot_every=None, pool_size=0, at=SELF)
+    options = dict(averaging_decay=0.75, snapshot_every=None, pool_size=0, at=SELF)
+    first = copy.deepcopy(taught)
+    run(first, tmp_path / "first", steps=1, snapshot_every=None, pool_size=0, at=SELF)
+    run(whole, tmp_path / "whole", steps=2, **options)
+    for start, one, two, mean in zip(*(m.parameters() for m in (taught, first, plain, whole)), strict=True):
+        assert torch.allclose(mean, 0.75 * (0.75 * start + 0.25 * one) + 0.25 * two, atol=1e-6)
+    with killed("checkpoint"):
+        run(model, tmp_path / "killed", steps=2, **options)
+    resumed = copy.deepcopy(taught)
+    run(resumed, tmp_path / "killed", steps=2, **options)
+    assert same_weights(resumed, whole)
 
 
 def test_baselines_are_in_the_checkpoint(whole):
