@@ -25,7 +25,7 @@ test: .venv/installed
 
 # What to run while working: all but the flows and the whole pipeline in miniature.
 quick: .venv/installed
-	pytest --ignore tests/flows --ignore tests/test_pipeline.py
+	pytest --ignore tests/flows --ignore tests/test_pipeline.py --ignore tests/test_selfplay_pipeline.py
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime

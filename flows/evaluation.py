@@ -52,7 +52,7 @@ def play_evaluation(
                     "The flow play_evaluation plays several series at once, and evaluate.server holds one checkpoint "
                     "at a time; run the stage instead (dvc repro evaluate)."
                 )
-            if config.partner.kind == "chat":
+            if config.needs_service:
                 check_service(config.partner)
             missing = _play(config, only, batch_episodes)
     except UserError as error:
@@ -145,9 +145,9 @@ def _cost(config: Config) -> str:
 
 
 def main() -> None:
-    partner = load_config(Path("params.yaml")).partner
-    if partner.kind == "chat":
-        check_service(partner)  # before a server is started for the flow
+    config = load_config(Path("params.yaml"))
+    if config.needs_service:
+        check_service(config.partner)  # before a server is started for the flow
     state = play_evaluation(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)

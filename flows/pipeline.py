@@ -97,11 +97,11 @@ def publish() -> None:
 
 
 def _check_partner() -> None:
-    partner = load_config().partner
-    if partner.kind == "chat":
+    config = load_config()
+    if config.needs_service:
         from slim_rl.players.chat import check_service  # which a scripted partner does not wait for
 
-        check_service(partner)
+        check_service(config.partner)
 
 
 def main() -> None:

@@ -314,8 +314,8 @@ class EvaluateConfig(Section):
     """Held-out boards on which the partner's shyness is probed."""
 
     # Of games with winners.
-    opponents: tuple[Annotated[str, Field(pattern=r"^\w+$")], ...] = ("random", "scripted")
-    """Whom everybody is measured against: players that the game knows by name."""
+    opponents: tuple[Annotated[str, Field(pattern=r"^\w+$")], ...] = ()
+    """Whom everybody is measured against: players that the game knows by name; by default all it has for that."""
     snapshot_games: int = Field(100, ge=1)
     """Games that a pair plays in each seating; those of the trained model with another that is no snapshot are
     all that are held out."""
@@ -353,6 +353,17 @@ class Config(Section):
     def players(self) -> tuple[str, ...]:
         """Who sits in each seat while the policy is trained."""
         return self.seating.players or ("policy", self.partner.kind)
+
+    @property
+    def opposite(self) -> str:
+        """Who sits opposite a model that is evaluated in a game with a partner."""
+        return next((name for name in self.players if name in ("scripted", "chat")), self.partner.kind)
+
+    @property
+    def needs_service(self) -> bool:
+        """Whether anybody is seated who must be paid."""
+        partnered = self.game == "matching"
+        return "chat" in self.players or (partnered and self.opposite == "chat")
 
     def seated(self, number: int) -> tuple[str, ...]:
         """The players in the game of this number, in the order of its seats."""

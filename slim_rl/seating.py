@@ -95,7 +95,7 @@ def partner_service(config: Config, folder: Path | None = None) -> "ChatService 
     Raises:
         UserError: there is no key for it, or the price is not known and the cost is bounded.
     """
-    if "chat" not in (*config.players, config.partner.kind):
+    if not config.needs_service:
         return None
     from slim_rl.players.chat import chat_service
 

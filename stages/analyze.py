@@ -9,7 +9,7 @@ import yaml
 
 from slim_rl.analysis.dialogues import choose, to_json
 from slim_rl.analysis.figures import save
-from slim_rl.analysis.findings import Findings, metrics, tables
+from slim_rl.analysis.findings import Findings, metrics, plain, tables
 from slim_rl.analysis.intervention import read_intervention
 from slim_rl.analysis.matches import read_matches
 from slim_rl.analysis.measures import read_players, read_sample
@@ -37,7 +37,7 @@ def report_matches(config: Config) -> None:
         save(figure, REPORTS / "figures", name)
     for name, table in found.tables.items():
         _write(f"data/{name}.csv", table.to_csv(index=False))
-    _write("metrics.json", json.dumps(found.metrics, indent=2, sort_keys=True) + "\n")
+    _write("metrics.json", json.dumps(plain(found.metrics), indent=2, sort_keys=True, allow_nan=False) + "\n")
     for ending in ("md", "html"):
         page = render_matches(
             f"matches.{ending}.j2", found, config.game, REPORTS / "figures", provenance(config)

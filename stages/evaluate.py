@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+import slim_rl.evaluation
 from slim_rl.config import Config, load_config
 from slim_rl.errors import told_in_a_sentence
 from slim_rl.evaluation.matches import match_series, solve
@@ -14,6 +15,7 @@ from slim_rl.evaluation.matching import human_episode, matching_series
 from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.files import write_whole
 from slim_rl.games import game_kind, read_games
+from slim_rl.games.game import GameKind
 from slim_rl.games.matching.human import human_games
 from slim_rl.players.chat import ChatService
 from slim_rl.rollout.collect import collect
@@ -53,7 +55,7 @@ def main() -> None:
     if config.game == "matching":
         humans = [human_episode(game) for game in human_games(HUMAN)]
         write_shard(folder / "human-boards/humans/00000.parquet", humans)
-    elif hasattr(kind := game_kind(config), "solve") and config.evaluate.server is None:
+    elif solvable(config, kind := game_kind(config)):
         models = {**CHECKPOINTS, **snapshots()}
         worth = solve(kind, models, config.model.thinking, config.evaluate.temperature)
         text = json.dumps(worth, indent=2) + "\n"
@@ -63,9 +65,15 @@ def main() -> None:
     write_bill(OUTPUT, service)
 
 
+def solvable(config: Config, kind: GameKind) -> bool:
+    """A model that thinks decides in too many ways, and a server does not tell probabilities of what was not said."""
+    return hasattr(kind, "solve") and not config.model.thinking and config.evaluate.server is None
+
+
 def evaluation_folder(config: Config) -> Path:
     """Where the episodes of this evaluation are gathered until all are there."""
-    inputs = GAMES / f"evaluate.{config.games.format}", HUMAN, *CHECKPOINTS.values(), SNAPSHOTS
+    code = Path(slim_rl.evaluation.__file__).parent
+    inputs = code, GAMES / f"evaluate.{config.games.format}", HUMAN, *CHECKPOINTS.values(), SNAPSHOTS
     return work_folder(Path(".work/evaluate"), config.work_inputs(), *inputs)
 
 

@@ -6,7 +6,7 @@ from slim_rl.errors import told_in_a_sentence
 
 def main() -> None:
     config = load_config()
-    if config.partner.kind == "scripted":
+    if not config.needs_service:
         return
     from slim_rl.players.chat import check_service  # which a scripted partner does not wait for
 

@@ -1,4 +1,4 @@
-"""Stage `train`: GRPO on the quality of the final assignment alone."""
+"""Stage `train`: the policy learns from what the game earns alone."""
 
 import copy
 import shutil
@@ -45,7 +45,8 @@ def main() -> None:
         folder = Path(".work/slime", fingerprint(parameters, path, BASE / "config.json", weights))
         train_on_slime(config, kind, games, folder)
     else:
-        folder = work_folder(Path(".work/train"), parameters, path, BASE)
+        frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if ":" in name]
+        folder = work_folder(Path(".work/train"), parameters, path, BASE, *frozen)
         train_here(config, kind, games, folder)
     SNAPSHOTS.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(ROLLOUTS, ignore_errors=True)

@@ -279,7 +279,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
     within = findings.correlations.query("sample == 'Training' and how == 'within game'")
     for row in within.itertuples():
         training |= _spread(f"{row.of}_within_game", row.r)
-    return _plain(
+    return plain(
         {
             **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
             "human_boards": {
@@ -343,9 +343,10 @@ def _spread(name: str, value: Estimate) -> dict[str, float]:
     return {name: value.mean, f"{name}_se": value.se, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """`value` for JSON: keys in order, numbers rounded to 6 digits, None where there is none."""
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in sorted(value.items())}
+        return {key: plain(inner) for key, inner in sorted(value.items())}
     if isinstance(value, float):
         return round(value, 6) if math.isfinite(value) else None
     return value

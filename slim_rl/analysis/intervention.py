@@ -1,7 +1,7 @@
 """What asking is worth to a model: the same boards with questions forbidden and with k of them forced.
 
 Every number here is a mean over boards that all arms share, so its interval is that of paired differences.
-How the arms are played: `slim_rl/intervention.py`.
+How the arms are played: `slim_rl/evaluation/intervention.py`.
 """
 
 import math

@@ -12,11 +12,13 @@ import pandas as pd
 from scipy.optimize import minimize
 from statsmodels.stats.proportion import proportion_confint
 
-from slim_rl.analysis.statistics import SEED, WINDOW, Estimate, estimate, step_estimates
+from slim_rl.analysis.statistics import SEED, WINDOW, Estimate, estimate, paired_difference, step_estimates
 from slim_rl.errors import UserError
 from slim_rl.rollout.store import read_frame
 
 OUTCOMES = ("won", "drawn", "lost")
+UNFINISHED = "unfinished"
+"""A limit of turns or tokens was reached first; such games count in shares and rewards, but not in ratings."""
 MODELS = ("base", "trained")
 _RESAMPLES = 400
 _ELO = 400 / np.log(10)
@@ -85,20 +87,29 @@ class Matches:
     def reward(self, player: str, opponent: str, seat: str) -> Estimate:
         return estimate(self.rows(player, opponent, seat), "reward")
 
+    def gain(self, opponent: str, seat: str) -> Estimate:
+        """What training added to the reward, in the same games."""
+        return paired_difference(*(self.rows(model, opponent, seat) for model in MODELS[::-1]), "reward")
+
     @cached_property
     def verdict(self) -> str:
         """One sentence: against whom, and from which seats, the trained model earns more than the base model."""
-        better = {
-            (opponent, seat): self.reward("trained", opponent, seat).low
-            > self.reward("base", opponent, seat).high
+        gains = {
+            f"{name_of(opponent).lower()} as {seat}": self.gain(opponent, seat)
             for opponent, seat in product(self.opponents, self.seats)
         }
-        if all(better.values()):
+        better = [where for where, gain in gains.items() if gain.low > 0]
+        worse = [where for where, gain in gains.items() if gain.high < 0]
+        if gains and len(better) == len(gains):
             return "The trained model plays better than the base model against everybody, from every seat."
-        if not any(better.values()):
-            return "The trained model plays no better than the base model against anybody."
-        where = [f"{name_of(o).lower()} as {s}" for (o, s), yes in better.items() if yes]
-        return f"The trained model plays better than the base model against {', '.join(where)}, and not elsewhere."
+        told = ("better", better), ("worse", worse)
+        said = [f"{how} against {', '.join(where)}" for how, where in told if where]
+        if not said:
+            return "The trained model cannot be told from the base model."
+        return (
+            f"Compared with the base model, the trained model plays {' and '.join(said)}; "
+            "elsewhere they cannot be told apart."
+        )
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -115,7 +126,7 @@ class Matches:
                 "seat": seat,
                 "games": len(chosen),
             }
-            for outcome in OUTCOMES:
+            for outcome in (*OUTCOMES, UNFINISHED):
                 share = self.share(outcome, player, opponent, seat)
                 row |= {outcome: share.mean, f"{outcome}_low": share.low, f"{outcome}_high": share.high}
             reward = self.reward(player, opponent, seat)
@@ -129,9 +140,11 @@ class Matches:
         table = self.table
         steps = table["player"].str.removeprefix(_STEP)
         last = int(self.training["step"].max()) + 1 if len(self.training) else 0
-        table = table.assign(
-            step=pd.to_numeric(steps.where(table["player"] != "trained", last), errors="coerce")
-        )
+        named = {"base": 0, "trained": last}
+        if "step-00000" in set(table["player"]):
+            del named["base"]
+        steps = steps.where(~table["player"].isin(list(named)), table["player"].map(named))
+        table = table.assign(step=pd.to_numeric(steps, errors="coerce"))
         return table.dropna(subset="step").sort_values(["opponent", "seat", "step"], ignore_index=True)
 
     @cached_property
@@ -206,6 +219,7 @@ def read_matches(folder: Path, rollouts: Path) -> Matches:
         names = series.name.split("-against-")
         seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
         frame = frame[frame["status"].isin(("completed", "truncated"))]
+        ended = frame["status"] == "completed"
         for place, seat in enumerate(seats):
             reward = frame[f"reward.{seat}"]
             others = frame[[f"reward.{other}" for other in seats if other != seat]].max(axis=1)
@@ -217,9 +231,10 @@ def read_matches(folder: Path, rollouts: Path) -> Matches:
                         "seat": seat,
                         "game_id": frame["game_id"],
                         "reward": reward,
-                        "won": (reward > others).astype(int),
-                        "drawn": (reward == others).astype(int),
-                        "lost": (reward < others).astype(int),
+                        "won": (ended & (reward > others)).astype(int),
+                        "drawn": (ended & (reward == others)).astype(int),
+                        "lost": (ended & (reward < others)).astype(int),
+                        UNFINISHED: (~ended).astype(int),
                         "illegal_moves": frame.get(f"{seat}.illegal_moves", 0.0),
                         "turns": frame["turns"],
                     }
@@ -238,7 +253,9 @@ def read_matches(folder: Path, rollouts: Path) -> Matches:
 def elo(played: pd.DataFrame) -> pd.DataFrame:
     """Ratings by maximum likelihood of the Bradley-Terry model (1952), a draw as half a game won.
 
-    Each pair is given one draw more than it played, so that who never loses has a rating, too.
+    Each pair is given one draw more than it played, so that who never loses has a rating, too; how much better it
+    may be, nobody knows, and its interval does not say. Intervals are by bootstrap over games: each is drawn, or
+    not, for all pairs and seats at once.
 
     Args:
         played: see `Matches.played`.
@@ -248,32 +265,32 @@ def elo(played: pd.DataFrame) -> pd.DataFrame:
     """
     players = sorted(set(played["player"]))
     one = played[played["player"] < played["opponent"]]  # each game once; nobody is rated by playing itself
-    counts = one.groupby(["player", "opponent"])[list(OUTCOMES)].sum().reset_index()
-    first, second = (counts[name].map(players.index).to_numpy() for name in ("player", "opponent"))
-    observed = counts[list(OUTCOMES)].to_numpy()
+    pairs = one.groupby(["player", "opponent"])
+    names = pairs.size().index
+    first, second = (names.get_level_values(level).map(players.index).to_numpy() for level in (0, 1))
+    game, games = pd.factorize(one["game_id"])
+    outcomes = np.zeros((len(games), len(names), len(OUTCOMES)))
+    np.add.at(outcomes, (game, pairs.ngroup().to_numpy()), one[list(OUTCOMES)].to_numpy())
     anchor = players.index("random") if "random" in players else None
 
-    def fit(outcomes: np.ndarray) -> np.ndarray:
-        points, games = outcomes @ (1, 0.5, 0) + 0.5, outcomes.sum(axis=1) + 1
+    def fit(weights: np.ndarray) -> np.ndarray:
+        counts = np.tensordot(weights, outcomes, axes=1)
+        points, total = counts @ (1, 0.5, 0) + 0.5, counts.sum(axis=1) + 1
 
         def loss(ratings: np.ndarray) -> tuple[float, np.ndarray]:
             margin = ratings[first] - ratings[second]
-            slope = games / (1 + np.exp(-margin)) - points
+            slope = total / (1 + np.exp(-margin)) - points
             gradient = np.zeros(len(players))
             np.add.at(gradient, first, slope)
             np.add.at(gradient, second, -slope)
-            return float((games * np.logaddexp(0, margin) - points * margin).sum()), gradient
+            return float((total * np.logaddexp(0, margin) - points * margin).sum()), gradient
 
         ratings = minimize(loss, np.zeros(len(players)), jac=True, method="L-BFGS-B").x * _ELO
         return ratings - (ratings.min() if anchor is None else ratings[anchor])
 
-    rng = np.random.default_rng(SEED)
-    games = observed.sum(axis=1)
-    drawn = [
-        fit(np.array([rng.multinomial(n, row / n) for n, row in zip(games, observed, strict=True)]))
-        for _ in range(_RESAMPLES)
-    ]
+    rng, even = np.random.default_rng(SEED), np.full(len(games), 1 / len(games))
+    drawn = [fit(rng.multinomial(len(games), even)) for _ in range(_RESAMPLES)]
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-    rated = pd.DataFrame({"player": players, "elo": fit(observed), "low": low, "high": high})
-    rated["games"] = [int(games[(first == i) | (second == i)].sum()) for i in range(len(players))]
+    rated = pd.DataFrame({"player": players, "elo": fit(np.ones(len(games))), "low": low, "high": high})
+    rated["games"] = [int(outcomes[:, (first == i) | (second == i)].sum()) for i in range(len(players))]
     return rated.sort_values("elo", ascending=False, ignore_index=True)

@@ -124,7 +124,7 @@ def render_matches(
         tables={name: _thinned(table) for name, table in found.tables.items()},
         name_of=name_of,
         models=matches.MODELS,
-        outcomes=matches.OUTCOMES,
+        outcomes=(*matches.OUTCOMES, matches.UNFINISHED),
         provenance=provenance,
         resamples=statistics.RESAMPLES,
         window=statistics.WINDOW,

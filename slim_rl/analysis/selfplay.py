@@ -53,19 +53,29 @@ class SelfPlay:
         }
 
     @cached_property
+    def own(self) -> dict[str, Estimate]:
+        """By pairing with a stranger: how much more the trained model earns with itself, on the same boards."""
+        with_itself = self.episodes["self-play", "trained"]
+        return {
+            pairing: paired_difference(with_itself, self.episodes[pairing, "trained"], "reward")
+            for pairing in PAIRINGS
+            if pairing != "self-play"
+        }
+
+    @cached_property
     def verdict(self) -> str:
         """Whether the pair understands each other better than strangers do."""
-        own, stranger = self.gains["self-play"], self.gains["held-out"]
-        if own.low <= 0:
-            return "With itself the trained model earns no more than the base model."
-        if stranger.high < own.low:
+        if not self.gains["self-play"].low > 0:
+            return "It is not shown that the pair earns more with itself than before training."
+        if all(more.low > 0 for more in self.own.values()):
             return (
-                "The pair learnt to play with itself better than it plays with a partner it never met: part of what "
-                "they say to each other is theirs alone."
+                "The pair earns more with itself than with a scripted partner it never met, in either seat: what they say "
+                "to each other serves them alone."
             )
+        if any(more.high < 0 for more in self.own.values()):
+            return "The pair learnt to play, and serves a scripted partner that it never met at least as well as itself."
         return (
-            "What the pair learnt serves as well with a partner that it never met: there is no sign of a language "
-            "of its own."
+            "The pair learnt to play; whether it plays better with itself than with strangers cannot be told."
         )
 
     @cached_property

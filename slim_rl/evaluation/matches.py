@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from slim_rl.engines.model import load_model
 from slim_rl.evaluation.series import Evaluation, Series, policy
+from slim_rl.games import game_kind
 from slim_rl.games.game import Decision, SolvedKind
 from slim_rl.players.chat_format import ChatFormat, qwen3_format
 
@@ -23,14 +24,20 @@ def match_series(
     snapshots: Mapping[str, Path],
 ) -> Iterator[Series]:
     """Every checkpoint and snapshot against every opponent that needs no model, and `evaluate.ranked` of them
-    against each other. A pair plays each game twice, so that both sit in both seats."""
+    against each other. A pair plays each game twice, so that both sit in both seats.
+
+    Models do not meet each other at temperature 0, where they would play one game over and over, nor in
+    `evaluate.server`, which holds one of them at a time.
+    """
     config = run.config
+    opponents = config.evaluate.opponents or game_kind(config).opponents
     every = {**checkpoints, **snapshots}
     load = {name: partial(policy, config, path, held_out) for name, path in every.items()}
     ranked = {*checkpoints, *_spread(list(snapshots), config.evaluate.ranked)}
-    pairs = [(name, opponent) for name in every for opponent in config.evaluate.opponents]
-    pairs += [pair for pair in combinations(every, 2) if ranked.issuperset(pair)]
-    pairs += combinations(config.evaluate.opponents, 2)
+    pairs = [(name, opponent) for name in every for opponent in opponents]
+    if config.evaluate.temperature and not config.evaluate.server:
+        pairs += [pair for pair in combinations(every, 2) if ranked.issuperset(pair)]
+    pairs += combinations(opponents, 2)
     for one, other in pairs:
         few = {one, other} & set(snapshots) or "trained" not in (one, other)
         games = held_out[: config.evaluate.snapshot_games] if few else held_out
@@ -50,34 +57,36 @@ def solve(
 ) -> dict[str, dict[str, float]]:
     """What each checkpoint is worth by computation, by name: see `SolvedKind.solve`.
 
-    `illegal` is the largest probability, over all decisions, that it takes none of the turns that it may take;
-    the others are scaled up for it.
+    `other` is the largest probability, over all decisions, that it says something else than one of the turns
+    that it may take, word for word; these are scaled up for it.
     """
     found = {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="exactly", unit="model"):
         model, tokenizer = load_model(checkpoint)
         chat_format = qwen3_format(tokenizer, thinking)
-        decided = [option_probabilities(model, chat_format, d, temperature) for d in kind.decisions()]
-        shares = [[p / sum(options) for p in options] for options in decided]
-        found[name] = {**kind.solve(shares), "illegal": 1 - min(map(sum, decided))}
+        decided = [option_logprobs(model, chat_format, d, temperature) for d in kind.decisions()]
+        shares = [torch.softmax(options, dim=0).tolist() for options in decided]
+        other = 1 - min(float(options.exp().sum()) for options in decided)
+        found[name] = {**kind.solve(shares), "other": max(other, 0.0)}
     return found
 
 
 @torch.inference_mode()
-def option_probabilities(
+def option_logprobs(
     model: PreTrainedModel, chat_format: ChatFormat, decision: Decision, temperature: float
-) -> list[float]:
-    """The probability that the model, sampled at `temperature`, takes each of the decision's options as its turn."""
+) -> torch.Tensor:
+    """Log-probability that the model, sampled at `temperature`, says each of the decision's options, (options,)
+    float64."""
     ids: list[int] = []
     for i, observation in enumerate(decision.observations):
         ids += chat_format.continuation(observation) if i else chat_format.opening(observation)
         if i < len(decision.turns):
             ids += chat_format.turn(decision.turns[i])
-    probabilities = []
+    found = []
     for option in decision.options:
         said = chat_format.turn(option)
-        logits = model(input_ids=torch.tensor([ids + said], device=model.device)).logits[0].float()
+        logits = model(input_ids=torch.tensor([ids + said], device=model.device)).logits[0].double()
         logprobs = torch.log_softmax(logits[len(ids) - 1 : -1] / (temperature or 1e-6), dim=-1)
         chosen = logprobs.gather(1, torch.tensor(said, device=model.device)[:, None])
-        probabilities.append(float(chosen.sum().exp()))
-    return probabilities
+        found.append(chosen.sum().cpu())
+    return torch.stack(found)

@@ -8,10 +8,12 @@ from typing import Any
 from slim_rl.config import MatchingConfig
 from slim_rl.evaluation.intervention import ARMS, intervention_maker
 from slim_rl.evaluation.series import Evaluation, Series, policy
+from slim_rl.games import game_kind
 from slim_rl.games.matching import load_game
 from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.rollout.episode import Episode, Turn
+from slim_rl.seating import policy_seats
 
 FAITHFUL = MatchingConfig(size=8, selection="dialop")  # the boards that people played
 
@@ -24,7 +26,7 @@ def matching_series(
     A policy that was trained in both seats meets the partner in either, and itself.
     """
     config = run.config
-    opposite = config.partner.kind
+    opposite, both_seats = config.opposite, len(policy_seats(config, game_kind(config))) > 1
     patient = config.model_copy(update={"games": config.games.model_copy(update={"max_turns": MAX_TURNS})})
     probed = held_out[: config.evaluate.probe_games]
     yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, patient)
@@ -32,7 +34,7 @@ def matching_series(
         load = partial(policy, config, checkpoint, held_out)
         free = {player: lambda load=load: load().seat()}
         yield run.series(f"held-out/{player}", held_out, (player, opposite), free)
-        if config.players.count("policy") > 1:
+        if both_seats:
             yield run.series(f"self-play/{player}", held_out, (player, player), free)
             yield run.series(f"second-seat/{player}", held_out, ("scripted", player), free)
         few = held_out[: config.evaluate.intervention_games]

@@ -80,7 +80,7 @@ class ChatRules(NamedTuple):
 class GameKind(Protocol):
     """A kind of game: where its games come from, and who can play them without a model.
 
-    Each folder here has one: `kind(config, variant)` in its `__init__.py`. Nobody else knows a game by name.
+    Each folder here has one: `kind(config, variant)` in its `__init__.py`. No room below the stages knows a game by name.
     """
 
     name: str
@@ -90,8 +90,12 @@ class GameKind(Protocol):
     words: Sequence[str]
     """Where a tokenizer made for this game's language should cut."""
 
+    opponents: tuple[str, ...]
+    """Players without a model that everybody is measured against, if the game has winners."""
+
     def games(self, purpose: Purpose, count: int) -> Iterator[dict[str, Any]]:
-        """`count` lines for a games file: JSON values, `game_id`, `prompt` (what the first seat reads first)
+        """`count` lines for a games file: JSON values, `game_id`, `prompt` (what the first seat reads first
+        when nothing has happened; empty where it is not known yet)
         and `game_state` (all that `load` needs). The same for the same parameters and purpose."""
 
     def load(self, line: dict[str, Any]) -> Game:

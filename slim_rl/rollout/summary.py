@@ -8,12 +8,12 @@ from slim_rl.rollout.episode import Episode
 
 
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over the episodes that ended: reward, every fact of the game, tokens sampled; empty without any."""
+    """Means over the episodes that ended: reward of the policy, every fact of the game, tokens sampled; empty without any."""
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:
         return {}
     means = {
-        "reward": float(np.mean([reward for e in ended for reward in e.rewards.values()])),
+        "reward": float(np.mean([e.rewards[seat] for e in ended for seat in e.traces or e.rewards])),
         "truncated": float(np.mean([e.status == "truncated" for e in ended])),
         "sampled_tokens": float(np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in ended])),
     }

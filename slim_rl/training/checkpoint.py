@@ -19,7 +19,6 @@ from slim_rl.files import write_whole
 _PACKAGE = Path(__file__).parents[1]
 _CODE = (
     "engines",
-    "evaluation",
     "games",
     "players",
     "rollout",

@@ -97,7 +97,7 @@ def train(
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
             players = pool.seated(seating, table.seed, run.step, run.results)
-            groups, dropped, run.next_game = _rollout(
+            groups, played, run.next_game = _rollout(
                 config, table, games, players, run, concurrency, folder / "rollouts"
             )
             for used in (engine, *pool.engines.values()):
@@ -105,7 +105,7 @@ def train(
             failures = count_failures(folder / "rollouts" / f"step-{run.step:05d}")
             metrics = {
                 **describe([e for group in groups for e in group]),
-                "groups_dropped": dropped,
+                "groups_dropped": len(played) // config.samples_per_game - len(groups),
                 "failures": failures,
             }
             for group in optimizer.param_groups:
@@ -114,7 +114,7 @@ def train(
             metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
             if config.averaging_decay:
                 _follow(averaged, model, config.averaging_decay)
-            pool.note([e for group in groups for e in group], run.results)
+            pool.note(played, run.results)
             run.step += 1
             run.history.append(metrics)
             if pool.add(run.step, averaged):
@@ -156,9 +156,10 @@ def _rollout(
     run: Run,
     concurrency: int,
     folder: Path,
-) -> tuple[list[list[Episode]], int, int]:
-    """The groups to train on, how many others were dropped, and the first game of the next step."""
+) -> tuple[list[list[Episode]], list[Episode], int]:
+    """The groups to train on, all episodes that were played for them, and the first game of the next step."""
     kept: list[list[Episode]] = []
+    played: list[Episode] = []
     objections: list[str] = []
     game = run.next_game
     limit = game + math.ceil(config.games_per_step * config.max_oversampling)
@@ -178,6 +179,7 @@ def _rollout(
             status=table.status,
             run=table.run,
         )
+        played += episodes
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             objection = first_objection(group, config.filters)
@@ -192,7 +194,7 @@ def _rollout(
             f"{', '.join(sorted(set(objections)))}; nothing can be learnt from them. "
             "Check the base model or train.filters."
         )
-    return kept, len(objections), game
+    return kept, played, game
 
 
 def _group(
@@ -248,8 +250,9 @@ def update(
         totals["kl"] = 0.0
     for i in range(config.minibatches):
         part = [s for s in sequences if s.episode % config.minibatches == i]
-        lengths = torch.tensor([sum(s.trace.loss_mask) for s in part])
-        shares = token_weights(lengths, torch.tensor([s.episode for s in part]), config.average_over)
+        lengths = torch.tensor([sum(s.trace.loss_mask) for s in part], dtype=torch.long)
+        numbers = torch.tensor([s.episode for s in part], dtype=torch.long)
+        shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
         optimizer.zero_grad()
         for micro in _microbatches(weighted, config.microbatch_tokens):

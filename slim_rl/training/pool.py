@@ -91,7 +91,7 @@ class Pool:
         for episode in episodes:
             for seat, name in episode.seating.items():
                 if name in self.engines and episode.rewards:
-                    mine = max(episode.rewards[s] for s in episode.traces)
+                    mine = max(episode.rewards[s] for s, n in episode.seating.items() if n == "policy")
                     theirs = episode.rewards[seat]
                     points, count = results.get(name, (0.0, 0.0))
                     results[name] = (points + (mine > theirs) + (mine == theirs) / 2, count + 1)

@@ -1,6 +1,7 @@
 """Who beats whom: shares, ratings and the verdict of games whose outcome is known."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from slim_rl.analysis.figures import save
@@ -70,7 +71,7 @@ def test_the_verdict_tells_where_training_helped(found):
     )
     worse = found.played.replace({"player": {"base": "trained", "trained": "base"}})
     worse = worse.replace({"opponent": {"base": "trained", "trained": "base"}})
-    assert "no better than the base model" in type(found)(worse, found.training).verdict
+    assert "plays worse against" in type(found)(worse, found.training).verdict
 
 
 def test_ratings_are_those_that_the_games_were_drawn_from():
@@ -80,13 +81,18 @@ def test_ratings_are_those_that_the_games_were_drawn_from():
         for other in strength:
             if one < other:
                 odds = 1 / (1 + 10 ** ((strength[other] - strength[one]) / 400))
-                for won in rng.random(2000) < odds:
+                for game, won in enumerate(rng.random(2000) < odds):
                     for p, q, w in ((one, other, won), (other, one, not won)):
                         rows.append(
-                            {"player": p, "opponent": q, "won": int(w), "drawn": 0, "lost": int(not w)}
+                            {
+                                "game_id": game,
+                                "player": p,
+                                "opponent": q,
+                                "won": int(w),
+                                "drawn": 0,
+                                "lost": int(not w),
+                            }
                         )
-    import pandas as pd
-
     rated = elo(pd.DataFrame(rows)).set_index("player")
     assert list(rated.index) == ["d", "c", "b", "random"]
     for player, truth in strength.items():

@@ -50,6 +50,7 @@ class KuhnGame(TextArenaGame):
 class KuhnKind(TextArenaKind):
     """See `slim_rl.games.game.SolvedKind`."""
 
+    opponents = ("random", "scripted")
     game = KuhnGame
     example = BET
     words = (*(f"Your card is: '{card}'" for card in CARDS), CHECK, BET, FOLD, CALL)

@@ -32,6 +32,7 @@ class MatchingKind:
 
     name = "matching"
     seats = SEATS
+    opponents = ()
     words = REVIEWERS
     """A score's name ("Ava Li - BLEU: ") stays whole."""
 

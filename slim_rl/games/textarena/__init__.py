@@ -37,6 +37,7 @@ class TextArenaKind:
     """
 
     seats = SEATS
+    opponents: tuple[str, ...] = ("random",)
     game = TextArenaGame
     """What its games are."""
     example = "[4]"

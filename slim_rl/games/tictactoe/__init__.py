@@ -19,6 +19,8 @@ _RULE = "\n---+---+---\n"
 class TicTacToeKind(TextArenaKind):
     """See `slim_rl.games.game.GameKind`. A position is a string of nine: a mark, or the number of the cell."""
 
+    opponents = ("random", "scripted")
+
     def __init__(self, config: Config):
         super().__init__(config, "tictactoe", "TicTacToe-v0")
 
