@@ -145,6 +145,9 @@ class Matches:
             del named["base"]
         steps = steps.where(~table["player"].isin(list(named)), table["player"].map(named))
         table = table.assign(step=pd.to_numeric(steps, errors="coerce"))
+        table = table[
+            (table["step"] != last) | (table["player"] == "trained")
+        ]  # its own snapshot played less
         return table.dropna(subset="step").sort_values(["opponent", "seat", "step"], ignore_index=True)
 
     @cached_property

@@ -1,0 +1,39 @@
+"""A pair that was trained together: what its numbers allow to be said of its language."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slim_rl.analysis.selfplay import MEASURES, MODELS, PAIRINGS, SelfPlay
+
+
+def made(own, first, second, base=0.6, games=200):
+    """Episodes on the same boards, with these mean rewards of the trained model."""
+    rng = np.random.default_rng(0)
+    easy = rng.normal(0, 0.1, games)
+    rewards = {"self-play": own, "held-out": first, "second-seat": second}
+
+    def frame(reward):
+        columns = {name: np.ones(games) for name in MEASURES}
+        noise = rng.normal(0, 0.02, games)
+        return pd.DataFrame({**columns, "game_id": np.arange(games), "reward": reward + easy + noise})
+
+    return SelfPlay({(p, m): frame(rewards[p] if m == "trained" else base) for p in PAIRINGS for m in MODELS})
+
+
+@pytest.mark.parametrize(
+    ("own", "first", "second", "said"),
+    [
+        (0.9, 0.7, 0.8, "serves them alone"),
+        (0.9, 0.95, 0.9, "at least as well as itself"),
+        (0.9, 0.9, 0.85, "cannot be told"),
+        (0.6, 0.9, 0.9, "not shown"),
+    ],
+)
+def test_a_language_of_its_own_must_pay_with_itself_alone(own, first, second, said):
+    assert said in made(own, first, second).verdict
+
+
+def test_gains_are_on_the_same_boards():
+    gain = made(0.9, 0.7, 0.8).gains["self-play"]
+    assert gain.low < 0.3 < gain.high and gain.high - gain.low < 0.02  # easy boards explain nothing
