@@ -55,7 +55,7 @@ def test_kuhn_poker_against_itself(pipeline):
     assert set(solved) == {"base", "trained", "step-00000", "step-00002"}
     assert solved["base"] == solved["step-00000"] != solved["trained"]
     for worth in solved.values():
-        assert 0 <= worth["exploitability"] < 1.5 and 0 <= worth["illegal"] <= 1
+        assert 0 <= worth["exploitability"] < 1.5 and 0 <= worth["other"] <= 1
     for pair in (("trained", "random"), ("base", "trained"), ("step-00002", "random")):
         for one, other in (pair, pair[::-1]):
             matches = folder / f"data/episodes/matches/{one}-against-{other}"
