@@ -362,8 +362,8 @@ class Config(Section):
     @property
     def needs_service(self) -> bool:
         """Whether anybody is seated who must be paid."""
-        partnered = self.game == "matching"
-        return "chat" in self.players or (partnered and self.opposite == "chat")
+        # The matching game's evaluation seats a partner, too; games with winners have opponents there.
+        return "chat" in self.players or (self.game == "matching" and self.opposite == "chat")
 
     def seated(self, number: int) -> tuple[str, ...]:
         """The players in the game of this number, in the order of its seats."""

@@ -48,7 +48,11 @@ def main() -> None:
         frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if ":" in name]
         folder = work_folder(Path(".work/train"), parameters, path, BASE, *frozen)
         train_here(config, kind, games, folder)
-    SNAPSHOTS.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(SNAPSHOTS, ignore_errors=True)
+    SNAPSHOTS.mkdir(parents=True)
+    for snapshot in sorted((folder / "snapshots").glob("step-*")):
+        copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
+        AutoTokenizer.from_pretrained(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
     shutil.rmtree(ROLLOUTS, ignore_errors=True)
     shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
     write_bill(ROLLOUTS, partner_service(config, folder))
@@ -60,7 +64,6 @@ def train_here(config: Config, kind: GameKind, games: list[dict], folder: Path) 
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     chat_format = qwen3_format(tokenizer, config.model.thinking)
     service = partner_service(config, folder)
-
     check_context(model.config.max_position_embeddings, chat_format, games, config, kind)
 
     def table(engines: Mapping[str, LocalEngine]) -> Table:
@@ -72,10 +75,6 @@ def train_here(config: Config, kind: GameKind, games: list[dict], folder: Path) 
             config.train, model, reference, games, config.seated, table, config.concurrency, folder, log
         )  # fmt: skip
     save_model(TRAINED, model, tokenizer)
-    shutil.rmtree(SNAPSHOTS, ignore_errors=True)
-    for snapshot in sorted((folder / "snapshots").glob("*")):
-        copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
-        tokenizer.save_pretrained(SNAPSHOTS / snapshot.name)
 
 
 def train_on_slime(config: Config, kind: GameKind, games: list[dict], folder: Path) -> None:

@@ -48,8 +48,9 @@ def match_series(
 
 def _spread(names: list[str], count: int) -> list[str]:
     """At most `count` of `names`, evenly spread, the last one among them."""
-    step = max(1, -(-len(names) // count)) if count else len(names) + 1
-    return names[::-1][::step]
+    if not count:
+        return []
+    return names[::-1][:: max(1, -(-len(names) // count))]
 
 
 def solve(

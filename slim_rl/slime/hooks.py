@@ -175,8 +175,8 @@ def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float]
 
     Each seat is compared with the same seat of its game's other episodes. (SLIME by itself takes the whole
     batch as one group once the count of samples is not prompts times samples.) Failed episodes, and those in
-    which the policy never had a turn, are compared with nobody and have no advantage. Moving baselines stand in `baselines.jsonl`, a line a rollout, so that a
-    training which goes on from a checkpoint goes on with its baselines, too.
+    which the policy never had a turn, are compared with nobody and have no advantage. Moving baselines stand in
+    `baselines.jsonl`, a line a rollout: a training that goes on from a checkpoint goes on with them.
     """
     rewards = [float(sample.reward or 0.0) for sample in samples]
     of = [(_episode(sample, i), sample.metadata.get(SEAT, "")) for i, sample in enumerate(samples)]
