@@ -25,7 +25,7 @@ from slim_rl.analysis.figures import save, seeds_figure
 ROOT, RUNS = Path(__file__).parents[1], Path(".work/selfplay")
 VARIANTS = {
     "tictactoe": {"role baselines": {}, "no baseline": {"advantage": "return"}},
-    "kuhn": {"role baselines": {}},
+    "kuhn": {"self-play": {}},
     "selfplay": {"self-play": {}},
 }
 SHARED, OWN = ("games", "base_model"), ("train", "evaluate", "analyze")

@@ -4,10 +4,10 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -72,21 +72,11 @@ def _bring_up_to_date(stage: str, deployment: str | None, lock: int) -> dict[str
 
 def publish() -> None:
     """What came out, as artifacts of the run."""
-    numbers = json.loads((REPORTS / "metrics.json").read_text())
-    players = {name: row for name, row in numbers.items() if isinstance(row, Mapping) and "reward" in row}
-    shown = (
-        "reward",
-        "reward_se",
-        "questions",
-        "wasted_share",
-        "oracle_given_information",
-        "episodes",
-        "failed",
-    )
-    rows = [
-        {"player": name, **{column: row.get(column) for column in shown}} for name, row in players.items()
-    ]
-    create_table_artifact(rows, key="metrics", description=numbers["verdict"])
+    verdict = json.loads((REPORTS / "metrics.json").read_text())["verdict"]
+    players = pd.read_csv(REPORTS / "data/players.csv")
+    means = players[[name for name in players if not name.endswith(("_low", "_high"))]]
+    rows = json.loads(means.to_json(orient="records"))  # null for what there is none of
+    create_table_artifact(rows, key="metrics", description=verdict)
     figures = "\n\n".join(
         f"![{figure.stem}](data:image/png;base64,{base64.b64encode(figure.read_bytes()).decode()})"
         for figure in sorted((REPORTS / "figures").glob("*.png"))

@@ -139,6 +139,9 @@ class ModelConfig(Section):
 
     base: str = "tiny"
     """`tiny`, made on the spot by imitation; or a Hugging Face checkpoint, by path or hub name."""
+    layers: int = Field(3, ge=1)
+    hidden_size: int = Field(128, ge=32)
+    """Both of the tiny model."""
     thinking: bool = False
     """Whether the policy may think before it speaks; its thoughts are trained, and seen by nobody."""
     context_tokens: int = Field(512, ge=64)

@@ -61,7 +61,8 @@ def make_tiny(config: Config) -> None:
         numbers = range(step * warm.batch, (step + 1) * warm.batch)
         return list(map(encode, shown(numbers)))
 
-    model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed)
+    size = config.model.layers, config.model.hidden_size
+    model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed, *size)
     parameters = config.work_inputs(*PARAMETERS)
     imitate(warm, model, batch, work_folder(Path(".work/base_model"), parameters))
     save_model(OUTPUT, model, tokenizer)

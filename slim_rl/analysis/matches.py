@@ -180,7 +180,7 @@ class Matches:
     def tables(self) -> dict[str, pd.DataFrame]:
         """By file name."""
         tables = {
-            "matches": self.table,
+            "players": self.table,
             "learning": self.learning,
             "training": self.curves,
             "elo": self.ratings,

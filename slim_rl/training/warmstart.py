@@ -109,15 +109,21 @@ def _pad(rows: list[np.ndarray], fill: int) -> np.ndarray:
     return padded
 
 
-def tiny_qwen(tokenizer: PreTrainedTokenizerBase, max_context_tokens: int, seed: int) -> Qwen3ForCausalLM:
-    """A Qwen3 of about 0.7 million parameters with random weights."""
+def tiny_qwen(
+    tokenizer: PreTrainedTokenizerBase,
+    max_context_tokens: int,
+    seed: int,
+    layers: int = 3,
+    hidden_size: int = 128,
+) -> Qwen3ForCausalLM:
+    """A Qwen3 with random weights, of about 0.7 million parameters if nothing else is said."""
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=3,
+            hidden_size=hidden_size,
+            intermediate_size=3 * hidden_size,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=2,
             head_dim=32,
