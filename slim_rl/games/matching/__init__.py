@@ -70,9 +70,8 @@ class MatchingKind:
             return demonstrate(game.board, warm.max_questions)
         digest = hashlib.sha256(game.game_id.encode()).digest()
         seed = int.from_bytes(digest[:8], "little")
-        # More of them than an agent asks at first: answering right takes many answers to learn.
-        questions = int(np.random.default_rng(seed).integers(warm.max_questions + 1))
-        return demonstrate_answers(game.board, questions, seed)
+        questions = np.random.default_rng(seed).geometric(warm.stop_probability) - 1
+        return demonstrate_answers(game.board, min(int(questions), warm.max_questions), seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
         always_accept = self._config.partner.always_accept
