@@ -164,6 +164,8 @@ class WarmstartConfig(Section):
     """How often a demonstrator closes instead of asking once more; it asks 1 / this - 1 questions a game."""
     max_questions: int = Field(9, ge=1)
     """Proposing and how to ask are taught up to so many questions."""
+    last_seat_alone: int = Field(0, ge=0)
+    """So many demonstrations at first are all of the policy's last seat; after them its seats take turns."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints to go on from after an interruption."""
 

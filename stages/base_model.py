@@ -40,8 +40,12 @@ def make_tiny(config: Config) -> None:
     warm, kind = config.warmstart, game_kind(config)
     games, seats = list(kind.games("demonstrations", warm.demonstrations)), policy_seats(config, kind)
 
-    def shown(numbers: range) -> list[Demonstration]:
-        return [kind.demonstrate(games[n], seats[n % len(seats)]) for n in numbers if n < len(games)]
+    def shown(numbers: range, alone: int = 0) -> list[Demonstration]:
+        return [
+            kind.demonstrate(games[n], seats[-1] if n < alone else seats[n % len(seats)])
+            for n in numbers
+            if n < len(games)
+        ]
 
     first = shown(range(TOKENIZER_GAMES))
     tokenizer = phrase_tokenizer(chat_corpus(first), kind.words)
@@ -59,7 +63,7 @@ def make_tiny(config: Config) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = range(step * warm.batch, (step + 1) * warm.batch)
-        return list(map(encode, shown(numbers)))
+        return list(map(encode, shown(numbers, warm.last_seat_alone)))
 
     size = config.model.layers, config.model.hidden_size
     model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed, *size)
