@@ -28,6 +28,7 @@ VARIANTS = {
     "kuhn": {"self-play": {}},
     "selfplay": {"self-play": {}},
 }
+FIGURES = {"tictactoe": ["learning"], "kuhn": ["learning", "exactly"], "selfplay": ["training"]}
 SHARED, OWN = ("games", "base_model"), ("train", "evaluate", "analyze")
 
 
@@ -43,17 +44,15 @@ def main() -> None:
         list(pool.map(lambda seed: prepare(given.profile, seed), given.seeds))
         jobs = [(variant, seed) for seed in given.seeds for variant in VARIANTS[given.profile]]
         list(pool.map(lambda job: run(given.profile, *job), jobs))
-    for name in ("learning", "exactly"):
+    for name in FIGURES[given.profile]:
         tables = {
             variant: [
                 pd.read_csv(folder(given.profile, variant, seed) / f"reports/data/{name}.csv")
                 for seed in given.seeds
             ]
             for variant in VARIANTS[given.profile]
-            if (folder(given.profile, variant, given.seeds[0]) / f"reports/data/{name}.csv").exists()
         }
-        if tables:
-            save(seeds_figure(name, tables), ROOT / "docs/figures", f"{given.profile}-{name}")
+        save(seeds_figure(name, tables), ROOT / "docs/figures", f"{given.profile}-{name}")
     for variant, seed in jobs:
         seconds = (folder(given.profile, variant, seed) / "seconds").read_text()
         print(f"\n{given.profile}, {variant}, seed {seed}: {seconds.strip()}")

@@ -278,12 +278,14 @@ def rollouts_figure(curves: pd.DataFrame, columns: Mapping[str, str]) -> Figure:
 
 @matplotlib.rc_context(_STYLE)
 def seeds_figure(name: str, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
-    """Several seeds of several variants, a thin line a seed: `learning` or `exactly` of `Matches.tables`."""
-    if name == "exactly":
-        panels = [
-            ("exploitability", lambda t: t, "exploitability"),
-            ("value_first", lambda t: t, "value, first seat"),
-        ]
+    """Several seeds of several variants, a thin line a seed: `learning` or `exactly` of `Matches.tables`, or
+    `training`, the matching game's curves."""
+    columns = {
+        "exactly": {"exploitability": "exploitability", "value_first": "value, first seat"},
+        "training": {"reward": "reward", "useful_questions": "useful questions\na game"},
+    }
+    if name in columns:
+        panels = [(column, lambda t: t, label) for column, label in columns[name].items()]
     else:
         one = next(iter(runs.values()))[0]
         pairs = one[["opponent", "seat"]].drop_duplicates().itertuples(index=False)
