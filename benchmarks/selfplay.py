@@ -28,7 +28,7 @@ VARIANTS = {
     "kuhn": {"self-play": {}},
     "selfplay": {"self-play": {}},
 }
-FIGURES = {"tictactoe": ["learning"], "kuhn": ["learning", "exactly"], "selfplay": ["training"]}
+FIGURES = {"tictactoe": ["learning"], "kuhn": ["exactly"], "selfplay": ["training"]}
 SHARED, OWN = ("games", "base_model"), ("train", "evaluate", "analyze")
 
 
@@ -83,6 +83,8 @@ def run(profile: str, variant: str, seed: int) -> None:
 def make(place: Path, parameters: dict, stages: tuple[str, ...]) -> None:
     """Run the stages in `place`, and write down how long each took, once."""
     if (place / "seconds").exists():
+        if yaml.safe_load((place / "params.yaml").read_text()) != parameters:
+            sys.exit(f"error: {place} holds a run with other parameters; move it away or remove it")
         return
     (place / "data").mkdir(parents=True, exist_ok=True)
     if not (place / "data/human").exists():

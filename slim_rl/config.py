@@ -161,13 +161,21 @@ class WarmstartConfig(Section):
     weight_decay: float = Field(0.01, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     stop_probability: float = Field(0.55, gt=0, lt=1)
-    """How often a demonstrator closes instead of asking once more; it asks 1 / this - 1 questions a game."""
+    """How often a demonstrator who may close does so instead of going on; in the matching game's first seat it asks
+    1 / this - 1 questions a game."""
     max_questions: int = Field(9, ge=1)
-    """Proposing and how to ask are taught up to so many questions."""
-    last_seat_alone: int = Field(0, ge=0)
-    """So many demonstrations at first are all of the policy's last seat; after them its seats take turns."""
+    """Proposing and how to ask are taught up to so many questions, and the second seat is asked no more."""
+    last_seat_demonstrations: int = Field(0, ge=0)
+    """The first so many demonstrations are all of the last seat that the policy takes; then its seats alternate.
+    Without effect if it takes one seat."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints to go on from after an interruption."""
+
+    @model_validator(mode="after")
+    def _every_seat_is_shown(self) -> "WarmstartConfig":
+        if self.last_seat_demonstrations >= self.demonstrations:
+            raise ValueError("last_seat_demonstrations must be less than demonstrations")
+        return self
 
 
 FilterName = Literal[

@@ -40,9 +40,9 @@ def make_tiny(config: Config) -> None:
     warm, kind = config.warmstart, game_kind(config)
     games, seats = list(kind.games("demonstrations", warm.demonstrations)), policy_seats(config, kind)
 
-    def shown(numbers: range, alone: int = 0) -> list[Demonstration]:
+    def shown(numbers: range, last_seat_alone: int = 0) -> list[Demonstration]:
         return [
-            kind.demonstrate(games[n], seats[-1] if n < alone else seats[n % len(seats)])
+            kind.demonstrate(games[n], seats[-1] if n < last_seat_alone else seats[n % len(seats)])
             for n in numbers
             if n < len(games)
         ]
@@ -63,7 +63,7 @@ def make_tiny(config: Config) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = range(step * warm.batch, (step + 1) * warm.batch)
-        return list(map(encode, shown(numbers, warm.last_seat_alone)))
+        return list(map(encode, shown(numbers, warm.last_seat_demonstrations)))
 
     size = config.model.layers, config.model.hidden_size
     model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed, *size)

@@ -10,7 +10,7 @@ def test_the_last_seat_is_shown_alone_first_and_every_seat_has_its_phrases(tmp_p
     monkeypatch.chdir(tmp_path)
     parameters = {
         "seating": {"players": ["policy", "policy"]},
-        "warmstart": {"demonstrations": 16, "batch": 4, "last_seat_alone": 8},
+        "warmstart": {"demonstrations": 16, "batch": 4, "last_seat_demonstrations": 8},
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters))
     seats, trees, demonstrate = [], [], MatchingKind.demonstrate
@@ -23,6 +23,7 @@ def test_the_last_seat_is_shown_alone_first_and_every_seat_has_its_phrases(tmp_p
         seats.clear()
         trees.extend(tree for step in range(4) for tree in batches(step))
 
+    monkeypatch.setattr(base_model, "TOKENIZER_GAMES", 8)
     monkeypatch.setattr(MatchingKind, "demonstrate", noted)
     monkeypatch.setattr(base_model, "imitate", imitate)
     base_model.main()

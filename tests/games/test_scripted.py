@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from slim_rl.config import MatchingConfig
+from slim_rl.config import Config, MatchingConfig
+from slim_rl.games.matching import MatchingKind
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.rules import MatchingGame, View
@@ -133,3 +134,14 @@ def test_a_demonstration_closes_well_after_any_number_of_questions():
     game.step(shown.closings[-1])
     game.step("[accept]")
     assert game.rewards()["player-1"] >= 0.95  # it knows all that both know
+
+
+def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_proposal():
+    kind, asked = MatchingKind(Config()), []
+    for line in kind.games("demonstrations", 300):
+        shown = kind.demonstrate(line, "player-2")
+        assert shown.closings[-1] == "[accept]"
+        unseen = int((~kind.load(line).board.masks[0]).sum())
+        asked.append((len(shown.turns), unseen))
+    assert 0.85 < np.mean([questions == unseen for questions, unseen in asked]) < 0.97
+    assert min(questions for questions, _ in asked) == 0

@@ -18,6 +18,10 @@ from slim_rl.players.player import Player
 
 __all__ = ["MatchingEnv", "MatchingGame", "MatchingKind", "generate_games", "kind", "load_game"]
 
+_FEWER_QUESTIONS = 10
+"""In one demonstration of so many the second seat is asked fewer questions than there may be: it must learn to
+accept early too. Were they many more, the tiny model would not learn to answer: see docs/selfplay.md."""
+
 
 def kind(config: Config, variant: str = "") -> "MatchingKind":
     if variant:
@@ -68,10 +72,8 @@ class MatchingKind:
             return demonstrate(game.board, warm.max_questions)
         digest = hashlib.sha256(game.game_id.encode()).digest()
         seed = int.from_bytes(digest[:8], "little")
-        # All that there is to ask, and one game in ten with less, which teaches to accept early. With more of
-        # those, or a question or two in a game, the tiny model did not learn to answer right.
-        fewer = seed % 10 == 0
-        questions = seed // 10 % warm.max_questions if fewer else warm.max_questions
+        fewer = seed % _FEWER_QUESTIONS == 0
+        questions = seed // _FEWER_QUESTIONS % warm.max_questions if fewer else warm.max_questions
         return demonstrate_answers(game.board, questions, seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
