@@ -324,6 +324,7 @@ def start_evaluation(*arguments, **options):
     """In a process of its own, to be killed."""
     child = os.fork()
     if not child:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
         try:
             config, ledger, *others = arguments
             evaluation(config, chat_service(config, ledger, None), *others, **options)
