@@ -141,7 +141,8 @@ class ModelConfig(Section):
     """`tiny`, made on the spot by imitation; or a Hugging Face checkpoint, by path or hub name."""
     layers: int = Field(3, ge=1)
     hidden_size: int = Field(128, ge=32)
-    """Both of the tiny model."""
+    initializer_range: float = Field(0.05, gt=0)
+    """Standard deviation of the first weights. These three are the tiny model's."""
     thinking: bool = False
     """Whether the policy may think before it speaks; its thoughts are trained, and seen by nobody."""
     context_tokens: int = Field(512, ge=64)
@@ -205,6 +206,8 @@ class TrainConfig(Section):
     """Groups that any of these drops are replaced by groups of further games."""
     max_oversampling: float = Field(2.0, ge=1)
     """Stop looking for full batches after so many times the games a step needs (`local` alone)."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon`: Muon for the layers' matrices, AdamW for the rest."""
     learning_rate: float = Field(2e-4, gt=0)
     warmup_steps: int = Field(5, ge=0)
     weight_decay: float = Field(0.0, ge=0)
@@ -404,6 +407,8 @@ class Config(Section):
     def _slime_does_not_average(self) -> "Config":
         if self.train.backend == "slime" and self.train.averaging_decay:
             raise ValueError("train.averaging_decay needs train.backend: local")
+        if self.train.backend == "slime" and self.train.optimizer != "adamw":
+            raise ValueError("train.optimizer: muon needs train.backend: local")
         return self
 
     @model_validator(mode="after")

@@ -65,8 +65,10 @@ def make_tiny(config: Config) -> None:
         numbers = range(step * warm.batch, (step + 1) * warm.batch)
         return list(map(encode, shown(numbers, warm.last_seat_demonstrations)))
 
-    size = config.model.layers, config.model.hidden_size
-    model = tiny_qwen(tokenizer, config.model.context_tokens, config.seed, *size)
+    made = config.model
+    model = tiny_qwen(
+        tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
+    )
     parameters = config.work_inputs(*PARAMETERS)
     imitate(warm, model, batch, work_folder(Path(".work/base_model"), parameters))
     save_model(OUTPUT, model, tokenizer)

@@ -33,6 +33,7 @@ from slim_rl.rollout.table import Job, Table
 from slim_rl.training.advantages import advantages
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.optimizer import muon_and_adamw
 from slim_rl.training.pool import Pool, Results
 
 TRIES = 3
@@ -83,13 +84,11 @@ def train(
             frozen weights of every `config.snapshot_every` steps.
         on_step: hears of each step's metrics by name, those of the steps before an interruption too.
     """
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
-    )
+    optimizers = _optimizers(config, model)
     engine = LocalEngine(model)
     # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
     averaged = copy.deepcopy(model) if config.averaging_decay else model
-    run = _resume(folder / "state.pt", model, averaged, optimizer)
+    run = _resume(folder / "state.pt", model, averaged, optimizers)
     pool = Pool(config, folder / "snapshots", averaged, run.step)
     table = make_table({"policy": engine, **pool.engines})
     for metrics in run.history:
@@ -108,9 +107,9 @@ def train(
                 "groups_dropped": len(played) // config.samples_per_game - len(groups),
                 "failures": failures,
             }
-            for group in optimizer.param_groups:
+            for group in [group for optimizer in optimizers for group in optimizer.param_groups]:
                 group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
-            metrics |= update(config, model, reference, optimizer, sequences(config, groups, run.baselines))
+            metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.baselines))
             metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
             if config.averaging_decay:
                 _follow(averaged, model, config.averaging_decay)
@@ -120,7 +119,8 @@ def train(
             if pool.add(run.step, averaged):
                 table = make_table({"policy": engine, **pool.engines})
             if run.step % config.checkpoint_every == 0 or run.step == config.steps:
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": vars(run)}
+                saved = [optimizer.state_dict() for optimizer in optimizers]
+                state = {"model": model.state_dict(), "optimizers": saved, "run": vars(run)}
                 if config.averaging_decay:
                     state["averaged"] = averaged.state_dict()
                 save_state(folder / "state.pt", state)
@@ -130,6 +130,14 @@ def train(
     model.load_state_dict(averaged.state_dict())
 
 
+def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim.Optimizer]:
+    settings = config.learning_rate, config.weight_decay, (0.9, 0.95)
+    if config.optimizer == "muon":
+        return muon_and_adamw(model, *settings)
+    rate, decay, betas = settings
+    return [torch.optim.AdamW(model.parameters(), lr=rate, betas=betas, weight_decay=decay)]
+
+
 @torch.no_grad()
 def _follow(averaged: PreTrainedModel, model: PreTrainedModel, decay: float) -> None:
     for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
@@ -137,14 +145,18 @@ def _follow(averaged: PreTrainedModel, model: PreTrainedModel, decay: float) -> 
 
 
 def _resume(
-    path: Path, model: PreTrainedModel, averaged: PreTrainedModel, optimizer: torch.optim.Optimizer
+    path: Path,
+    model: PreTrainedModel,
+    averaged: PreTrainedModel,
+    optimizers: Sequence[torch.optim.Optimizer],
 ) -> Run:
     state = load_state(path)
     if state is None:
         return Run()
     model.load_state_dict(state["model"])
     averaged.load_state_dict(state.get("averaged", state["model"]))
-    optimizer.load_state_dict(state["optimizer"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
     return Run(**state["run"])
 
 
@@ -231,7 +243,7 @@ def update(
     config: TrainConfig,
     model: PreTrainedModel,
     reference: PreTrainedModel | None,
-    optimizer: torch.optim.Optimizer,
+    optimizers: Sequence[torch.optim.Optimizer],
     sequences: Sequence[TrainedSequence],
 ) -> dict[str, float]:
     """Take `config.minibatches` optimiser steps on `sequences`; returns metrics by name.
@@ -254,7 +266,7 @@ def update(
         numbers = torch.tensor([s.episode for s in part], dtype=torch.long)
         shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
-        optimizer.zero_grad()
+        model.zero_grad()
         for micro in _microbatches(weighted, config.microbatch_tokens):
             batch = _Batch.of(micro, model.device)
             logprobs, entropy = batch.logprobs(model, config.temperature, config.entropy_coefficient > 0)
@@ -282,7 +294,8 @@ def update(
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         totals["grad_norm"] += float(norm) / config.minibatches
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
     return totals
 
 

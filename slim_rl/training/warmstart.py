@@ -20,6 +20,7 @@ from slim_rl.config import WarmstartConfig
 from slim_rl.games.game import Demonstration
 from slim_rl.players.chat_format import ChatFormat
 from slim_rl.training.checkpoint import load_state, save_state
+from slim_rl.training.optimizer import muon_and_adamw
 
 
 class Tree(NamedTuple):
@@ -115,6 +116,7 @@ def tiny_qwen(
     seed: int,
     layers: int = 3,
     hidden_size: int = 128,
+    initializer_range: float = 0.05,
 ) -> Qwen3ForCausalLM:
     """A Qwen3 with random weights, of about 0.7 million parameters if nothing else is said."""
     torch.manual_seed(seed)
@@ -129,7 +131,7 @@ def tiny_qwen(
             head_dim=32,
             max_position_embeddings=max_context_tokens,
             rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-            initializer_range=0.05,
+            initializer_range=initializer_range,
             tie_word_embeddings=False,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -159,7 +161,9 @@ def imitate(
 ) -> None:
     """Train `model` in place on `batches(step)`, going on from the state in `folder`."""
     steps = math.ceil(config.demonstrations / config.batch)
-    optimizers = _optimizers(config, model)
+    # From random weights the model first has to find out which numbers belong to which pairs, and is stuck until
+    # it has; with Muon it was stuck for fewer steps than with AdamW alone.
+    optimizers = muon_and_adamw(model, config.learning_rate, config.weight_decay, betas=(0.9, 0.98))
     state = load_state(folder / "state.pt") or {"step": 0}
     if state["step"]:
         model.load_state_dict(state["model"])
@@ -185,19 +189,3 @@ def imitate(
 
 def _warmup_and_cosine(step: int, steps: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / max(warmup_steps, 1)) * (1 + math.cos(math.pi * step / steps)) / 2
-
-
-def _optimizers(config: WarmstartConfig, model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan 2024, kellerjordan.github.io/posts/muon) for matrices, AdamW for the rest.
-
-    From random weights the model first has to find out which numbers belong to which pairs, and is stuck
-    until it has; with Muon it was stuck for fewer steps than with AdamW alone.
-    """
-    matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
-    chosen = set(map(id, matrices))
-    rest = [p for p in model.parameters() if id(p) not in chosen]
-    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    return [
-        torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **common),
-        torch.optim.AdamW(rest, betas=(0.9, 0.98), **common),
-    ]

@@ -104,7 +104,7 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, workspace):
     def step(sequences):
         trained = copy.deepcopy(model)
         optimizer = torch.optim.SGD(trained.parameters(), lr=1e-3)
-        return update(rollout.config.train, trained, None, optimizer, sequences)
+        return update(rollout.config.train, trained, None, [optimizer], sequences)
 
     local, slime = step(ours), step(theirs)
     assert slime["loss"] == pytest.approx(local["loss"], abs=1e-5)

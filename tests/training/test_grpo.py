@@ -142,7 +142,7 @@ def test_an_update_is_the_written_out_gradient(model, sequences, average_over, k
     loss.backward()
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    metrics = update(config, model, reference if kl else None, optimizer, sequences)
+    metrics = update(config, model, reference if kl else None, [optimizer], sequences)
     assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
     for mine, expected in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.allclose(mine.grad, expected.grad, atol=1e-5, rtol=1e-3)
@@ -172,7 +172,7 @@ def test_an_episode_of_two_seats_counts_as_one(model, sequences, minibatches, mi
         max_grad_norm=1e9,
     )
     noting = Noting(model.parameters())
-    update(config, model, None, noting, mixed)
+    update(config, model, None, [noting], mixed)
     assert len(noting.gradients) == minibatches
     for i, gradient in enumerate(noting.gradients):
         part = [n for n in sorted(set(episodes)) if n % minibatches == i]
@@ -206,7 +206,7 @@ def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model
     trained = grpo.sequences(config, [group], baselines)
     assert [(s.trace, s.episode) for s in trained] == [(t["first"], i) for i, t in enumerate(traces)]
     assert set(baselines) == ({"k/first"} if advantage == "role" else set())
-    update(config, model, None, Noting(model.parameters()), trained)
+    update(config, model, None, [Noting(model.parameters())], trained)
 
 
 def test_what_is_trained_on_is_what_was_sampled(model, chat_format, games, tmp_path):
@@ -220,9 +220,9 @@ def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
         for i, (t, *_) in enumerate(sequences)
     ]
     mixed = [sequences[0], *context_only]
-    update(TrainConfig(), model, None, torch.optim.SGD(model.parameters(), lr=0.0), mixed)
+    update(TrainConfig(), model, None, [torch.optim.SGD(model.parameters(), lr=0.0)], mixed)
     gradient = [p.grad.clone() for p in model.parameters()]
-    update(TrainConfig(), model, None, torch.optim.SGD(model.parameters(), lr=0.0), sequences[:1])
+    update(TrainConfig(), model, None, [torch.optim.SGD(model.parameters(), lr=0.0)], sequences[:1])
     for one, other in zip(gradient, model.parameters(), strict=True):
         assert torch.allclose(one, other.grad, atol=1e-6)
 

@@ -26,13 +26,28 @@ class TicTacToeKind(TextArenaKind):
 
     @property
     def words(self) -> list[str]:
-        """Every row that a board can have, and every move."""
+        """Every row that a board can have, every move that is told, and the moves that are free in a row.
+
+        So a turn is read from some ten tokens; from one token a free move it learnt many times slower.
+        """
+        numbers = ("012", "345", "678")
         rows = [
             " " + " | ".join(cells) + " " + end
-            for row, end in (("012", _RULE), ("345", _RULE), ("678", ""))
+            for row, end in zip(numbers, (_RULE, _RULE, ""), strict=True)
             for cells in itertools.product(*((number, _FIRST, _SECOND) for number in row))
         ]
-        return list(dict.fromkeys(rows)) + [f"[{cell}]" for cell in range(9)]
+        told = [
+            f"Player {player} placed their symbol ({mark}) in cell {cell}."
+            for player, mark in enumerate((_FIRST, _SECOND))
+            for cell in range(9)
+        ]
+        free = [
+            "', '".join(f"[{cell}]" for cell in cells)
+            for row in numbers
+            for count in (3, 2, 1)  # the longest that fits is taken first
+            for cells in itertools.combinations(row, count)
+        ]
+        return [*dict.fromkeys(rows), *told, *free]
 
     def legal_moves(self, game: TextArenaGame) -> list[str]:
         board = itertools.chain(*game.state.game_state["board"])
