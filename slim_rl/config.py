@@ -404,10 +404,10 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _slime_does_not_average(self) -> "Config":
+    def _slime_neither_averages_nor_has_muon(self) -> "Config":
         if self.train.backend == "slime" and self.train.averaging_decay:
             raise ValueError("train.averaging_decay needs train.backend: local")
-        if self.train.backend == "slime" and self.train.optimizer != "adamw":
+        if self.train.backend == "slime" and self.train.optimizer == "muon":
             raise ValueError("train.optimizer: muon needs train.backend: local")
         return self
 

@@ -22,7 +22,14 @@ from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 
 SEATING = ("policy", "shy")
-SMALL = dict(steps=3, games_per_step=2, samples_per_game=3, filters=(), learning_rate=1e-3)
+SMALL = dict(
+    steps=3,
+    games_per_step=2,
+    samples_per_game=3,
+    filters=(),
+    learning_rate=1e-3,
+    entropy_coefficient=0.1,  # a model with random weights earns nothing, so nothing else would move it
+)
 
 
 def table(engine, chat_format):
@@ -233,17 +240,31 @@ def test_the_same_seed_gives_the_same_numbers(model, chat_format, games, tmp_pat
     assert same_weights(model, other)
 
 
-@pytest.mark.parametrize("moment", ["rollout", "shard", "checkpoint"])
+@pytest.mark.parametrize(
+    ("moment", "optimizer"),
+    [("rollout", "adamw"), ("shard", "adamw"), ("checkpoint", "adamw"), ("checkpoint", "muon")],
+)
 def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
-    model, chat_format, games, tmp_path, killed, moment
+    model, chat_format, games, tmp_path, killed, moment, optimizer
 ):
     whole, begun = copy.deepcopy(model), copy.deepcopy(model)
-    expected = run(whole, chat_format, games, tmp_path / "whole")
+    expected = run(whole, chat_format, games, tmp_path / "whole", optimizer=optimizer)
+    assert not same_weights(whole, model)
     with killed(moment):
-        run(begun, chat_format, games, tmp_path / "killed")
+        run(begun, chat_format, games, tmp_path / "killed", optimizer=optimizer)
     resumed = copy.deepcopy(model)  # a new process knows only what is on disk
-    assert run(resumed, chat_format, games, tmp_path / "killed") == expected
+    assert run(resumed, chat_format, games, tmp_path / "killed", optimizer=optimizer) == expected
     assert same_weights(resumed, whole)
+
+
+@pytest.mark.parametrize(("optimizer", "alike"), [("adamw", False), ("muon", True)])
+def test_muon_moves_a_matrix_alike_in_all_directions(model, chat_format, games, tmp_path, optimizer, alike):
+    before = copy.deepcopy(model)
+    run(model, chat_format, games, tmp_path, optimizer=optimizer, steps=1)
+    layers = (m.get_decoder().layers.parameters() for m in (before, model))
+    moves = [torch.linalg.svdvals(new - old) for old, new in zip(*layers, strict=True) if old.ndim == 2]
+    unevenness = [float(sizes[0] / sizes.median()) for sizes in moves]
+    assert (sorted(unevenness)[len(moves) // 2] < 2) == alike
 
 
 class Killed(BaseException):
