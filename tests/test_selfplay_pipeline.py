@@ -13,7 +13,7 @@ from stages import base_model, evaluate, games, train
 TINY = {
     "threads": 1,
     "games": {"train_count": 16, "eval_count": 6, "format": "parquet"},
-    "model": {"layers": 1, "hidden_size": 32},
+    "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
     "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
     "evaluate": {"opponents": ["random"], "snapshot_games": 2, "ranked": 1},
 }
@@ -49,7 +49,7 @@ def test_kuhn_poker_against_itself(pipeline):
         ),
     )  # fmt: skip
     made = json.loads((folder / "models/base/config.json").read_text())
-    assert (made["num_hidden_layers"], made["hidden_size"]) == (1, 32)
+    assert (made["num_hidden_layers"], made["hidden_size"], made["initializer_range"]) == (1, 32, 0.1)
     rollouts = list(read_episodes(folder / "data/rollouts"))
     assert len(rollouts) == 3 * 4 * 2 and seatings(folder / "data/rollouts") == {("policy", "policy")}
     assert sum(len(episode.traces) == 2 for episode in rollouts) == 24

@@ -107,8 +107,10 @@ def train(
                 "groups_dropped": len(played) // config.samples_per_game - len(groups),
                 "failures": failures,
             }
-            for group in [group for optimizer in optimizers for group in optimizer.param_groups]:
-                group["lr"] = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+            for optimizer in optimizers:
+                for settings in optimizer.param_groups:
+                    warmth = min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+                    settings["lr"] = config.learning_rate * warmth
             metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.baselines))
             metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
             if config.averaging_decay:
@@ -131,11 +133,14 @@ def train(
 
 
 def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim.Optimizer]:
-    settings = config.learning_rate, config.weight_decay, (0.9, 0.95)
+    betas = (0.9, 0.95)
     if config.optimizer == "muon":
-        return muon_and_adamw(model, *settings)
-    rate, decay, betas = settings
-    return [torch.optim.AdamW(model.parameters(), lr=rate, betas=betas, weight_decay=decay)]
+        return muon_and_adamw(model, config.learning_rate, config.weight_decay, betas)
+    return [
+        torch.optim.AdamW(
+            model.parameters(), lr=config.learning_rate, betas=betas, weight_decay=config.weight_decay
+        )
+    ]
 
 
 @torch.no_grad()

@@ -96,19 +96,25 @@ def test_names(kind):
         tictactoe.kind(Config(), "large")
 
 
-def test_a_move_is_one_token_and_a_turn_is_read_from_few(kind):
-    shown = [
-        kind.demonstrate(line, seat) for line in kind.games("demonstrations", 200) for seat in kind.seats
-    ]
-    corpus = chat_corpus(demo._replace(closings=demo.closings[-1:]) for demo in shown)
-    tokenizer = phrase_tokenizer(corpus, kind.words)
+def test_a_move_is_one_token_and_a_turn_is_read_from_few():
+    kind = tictactoe.kind(Config(textarena={"opening_moves": 4}), "")
+
+    def shown(purpose, count):
+        return [
+            kind.demonstrate(line, kind.seats[n % 2]) for n, line in enumerate(kind.games(purpose, count))
+        ]
+
+    tokenizer = phrase_tokenizer(chat_corpus(shown("demonstrations", 512)), kind.words)
 
     def length(text):
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     assert [length(f"[{cell}]") for cell in range(9)] == [1] * 9
-    for demo in shown:
-        first, *later = (length("user\n" + observation) for observation in demo.observations)
-        # "user", two moves that are told, a heading, three rows, a heading, free moves of up to three rows
-        assert first <= 20 and all(tokens <= 11 for tokens in later)
-        assert all(tokenizer.decode(tokenizer.encode(text)) == text for text in demo.observations)
+    observations = [demo.observations for demo in shown("evaluate", 200)]
+    first = [length("user\n" + texts[0]) for texts in observations]
+    later = [length("user\n" + text) for texts in observations for text in texts[1:]]
+    # "user", two moves that are told, a heading, three rows, a heading, free moves of up to three rows; rarely a
+    # piece that the tokenizer never saw is spelt in two
+    assert max(first) <= 20 and np.mean(np.array(later) <= 11) > 0.99
+    for texts in observations:
+        assert all(tokenizer.decode(tokenizer.encode(text)) == text for text in texts)

@@ -20,6 +20,7 @@ from slim_rl.training import grpo
 from slim_rl.training.advantages import group_advantages
 from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.optimizer import muon_and_adamw
 
 SEATING = ("policy", "shy")
 SMALL = dict(
@@ -262,9 +263,20 @@ def test_muon_moves_a_matrix_alike_in_all_directions(model, chat_format, games, 
     before = copy.deepcopy(model)
     run(model, chat_format, games, tmp_path, optimizer=optimizer, steps=1)
     layers = (m.get_decoder().layers.parameters() for m in (before, model))
-    moves = [torch.linalg.svdvals(new - old) for old, new in zip(*layers, strict=True) if old.ndim == 2]
+    moves = [
+        torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2
+    ]
     unevenness = [float(sizes[0] / sizes.median()) for sizes in moves]
     assert (sorted(unevenness)[len(moves) // 2] < 2) == alike
+
+
+def test_muon_is_for_matrices_of_layers_alone(model):
+    muon, adamw = (
+        {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for optimizer in muon_and_adamw(model, 1e-3, 0.0, (0.9, 0.95))
+    )
+    layers = {id(p) for p in model.get_decoder().layers.parameters() if p.ndim == 2}
+    assert muon == layers and adamw == set(map(id, model.parameters())) - layers
 
 
 class Killed(BaseException):

@@ -239,6 +239,12 @@ def test_a_pool_needs_snapshots(train):
         Config.model_validate({"seating": {"players": ["policy", "pool"]}, "train": train})
 
 
+@pytest.mark.parametrize("train", [{"optimizer": "muon"}, {"averaging_decay": 0.9}])
+def test_slime_refuses_what_it_does_not_do(train):
+    with pytest.raises(ValueError, match=rf"train\.{next(iter(train))}.* needs train\.backend: local"):
+        Config.model_validate({"train": {"backend": "slime", **train}})
+
+
 def test_somebody_must_be_trained():
     with pytest.raises(ValueError, match="one of players must be policy"):
         Config.model_validate({"seating": {"players": ["scripted", "random"]}})

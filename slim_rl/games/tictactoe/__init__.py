@@ -28,7 +28,7 @@ class TicTacToeKind(TextArenaKind):
     def words(self) -> list[str]:
         """Every row that a board can have, every move that is told, and the moves that are free in a row.
 
-        That makes ten tokens of a turn; from twenty, in which the rows are lost, a tiny model learns much later.
+        Between two of its moves a player then reads mostly 11 tokens, three of them the board's rows, and not 20.
         """
         numbers = ("012", "345", "678")
         rows = [
