@@ -107,10 +107,10 @@ def train(
                 "groups_dropped": len(played) // config.samples_per_game - len(groups),
                 "failures": failures,
             }
+            rate = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             for optimizer in optimizers:
-                for settings in optimizer.param_groups:
-                    warmth = min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
-                    settings["lr"] = config.learning_rate * warmth
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
             metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.baselines))
             metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
             if config.averaging_decay:

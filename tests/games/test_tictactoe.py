@@ -96,7 +96,7 @@ def test_names(kind):
         tictactoe.kind(Config(), "large")
 
 
-def test_a_move_is_one_token_and_a_turn_is_read_from_few():
+def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_context():
     kind = tictactoe.kind(Config(textarena={"opening_moves": 4}), "")
 
     def shown(purpose, count):
@@ -111,10 +111,12 @@ def test_a_move_is_one_token_and_a_turn_is_read_from_few():
 
     assert [length(f"[{cell}]") for cell in range(9)] == [1] * 9
     observations = [demo.observations for demo in shown("evaluate", 200)]
-    first = [length("user\n" + texts[0]) for texts in observations]
-    later = [length("user\n" + text) for texts in observations for text in texts[1:]]
+    lengths = [[length("user\n" + text) for text in texts] for texts in observations]
+    first, later = [game[0] for game in lengths], [tokens for game in lengths for tokens in game[1:]]
     # "user", two moves that are told, a heading, three rows, a heading, free moves of up to three rows; rarely a
     # piece that the tokenizer never saw is spelt in two
-    assert max(first) <= 20 and np.mean(np.array(later) <= 11) > 0.99
+    assert max(first) <= 20 and max(later) <= 25 and np.mean(np.array(later) <= 11) > 0.99
+    markers = 8  # around an observation and a turn, with an empty thought
+    assert all(sum(game) + (markers + 1) * len(game) <= 256 for game in lengths)
     for texts in observations:
         assert all(tokenizer.decode(tokenizer.encode(text)) == text for text in texts)

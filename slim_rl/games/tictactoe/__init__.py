@@ -28,7 +28,8 @@ class TicTacToeKind(TextArenaKind):
     def words(self) -> list[str]:
         """Every row that a board can have, every move that is told, and the moves that are free in a row.
 
-        Between two of its moves a player then reads mostly 11 tokens, three of them the board's rows, and not 20.
+        Between two of its moves a player then reads mostly 11 tokens, three of them the board's rows; were each
+        free move a token, and each number, it would be up to 20.
         """
         numbers = ("012", "345", "678")
         rows = [
