@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from slim_rl.analysis import questions
-from slim_rl.analysis.questions import KINDS, classify, find_questions
+from slim_rl.analysis.kinds import KINDS
+from slim_rl.analysis.questions import classify, find_questions
 from slim_rl.games.matching.human import human_games, transcript
 from slim_rl.games.matching.rules import SEATS
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from slim_rl.analysis.questions import KINDS, classify
+from slim_rl.analysis.kinds import KINDS
+from slim_rl.analysis.questions import classify
 from slim_rl.analysis.statistics import Estimate, estimate, estimates
 from slim_rl.errors import UserError
 from slim_rl.games.matching.language import read_prompt

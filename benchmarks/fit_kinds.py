@@ -1,0 +1,167 @@
+"""Fits the classifier that sorts questions into kinds, and tells how well it carries over to other games.
+
+    python -m benchmarks.fit_kinds [--write]
+
+Fits to the labelled messages of the development games, to messages written to stand at places of these games,
+and to written dialogues (tests/analysis/questions; GUIDELINE.md says how each came about; the games held out
+are not read). Each development part is then sorted by a model fitted to neither it nor what was written for its
+games. `--write` fits to all of it and writes slim_rl/analysis/kinds.npz.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from benchmarks.questions import HUMAN, LABELS, f1
+from slim_rl.analysis.clauses import asking_clauses
+from slim_rl.analysis.kinds import KINDS, WEIGHTS, Feature, Model, features
+from slim_rl.analysis.questions import NAMES
+from slim_rl.games.matching.human import human_games, transcript
+
+PARTS = ("development", "development-2", "development-3", "development-4")
+WRITTEN = LABELS / "written"
+SEEN_AT_LEAST = 2
+"""How often a feature occurs before it gets an embedding."""
+DIMENSIONS = 16
+PEOPLE = 3
+"""How often a person's question counts for each that was written."""
+EPOCHS, BATCH, LEARNING_RATE = 8, 32, 6e-3
+DROPPED, ALONE = 0.5, 0.15
+"""Chance in training of a feature to be left out, and of a message to be read without the turns before it."""
+
+
+class Example(NamedTuple):
+    words: list[Feature]
+    alone: list[Feature]
+    """What is known of the context from the message itself."""
+    in_dialogue: list[Feature]
+    kind: int
+
+
+def examples(messages: Iterable[dict]) -> Iterator[Example]:
+    """Each labelled question of messages with `text`, `questions` and `turns` (those before, the last first)."""
+    for message in messages:
+        text, turns = message["text"], message["turns"]
+        clauses = list(asking_clauses(text, NAMES))
+        after = 0
+        for question in message["questions"]:
+            start = text.index(question["text"], after)
+            end = after = start + len(question["text"])
+            found = max(clauses, key=lambda c: min(c[1], end) - max(c[0], start), default=(0, 0))
+            if min(found[1], end) > max(found[0], start):
+                start, end = found
+            words, alone = features(text, start, end, None, NAMES)
+            _, in_dialogue = features(text, start, end, turns, NAMES)
+            yield Example(words, alone, in_dialogue, KINDS.index(question["kind"]))
+
+
+def in_games(path: Path) -> list[dict]:
+    """Labelled messages at places of human games, with the turns before them."""
+    games = {g["game_state"]["game_id"]: [t for _, t in transcript(g)] for g in human_games(HUMAN)}
+    messages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [m | {"turns": games[m["game_id"]][: m["index"]][:-4:-1]} for m in messages]
+
+
+def in_dialogues(path: Path) -> list[dict]:
+    """Labelled messages of written dialogues, with the turns before them."""
+    turns: dict[str, list[str]] = {}
+    messages = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        turn = json.loads(line)
+        said = turns.setdefault(turn["dialogue"], [])
+        if "text" in turn:
+            messages.append(turn | {"turns": said[:-4:-1]})
+        said.append(turn.get("action") or f"[message] {turn['text']}")
+    return messages
+
+
+def fit(data: Sequence[Example], seed: int = 0) -> Model:
+    """A model fitted by Adam to the cross-entropy of `data`."""
+    counted = Counter(f for example in data for f in {*example.words, *example.in_dialogue})
+    row = {feature: i for i, feature in enumerate(sorted(f for f in counted if counted[f] >= SEEN_AT_LEAST))}
+    rows = [[torch.tensor([row[f] for f in part if f in row]) for part in e[:3]] for e in data]
+    kinds = torch.tensor([e.kind for e in data])
+    torch.manual_seed(seed)
+    embeddings = torch.nn.EmbeddingBag(len(row), DIMENSIONS, mode="sum")
+    torch.nn.init.normal_(embeddings.weight, 0, 0.1)
+    hidden_bias = torch.nn.Parameter(torch.zeros(DIMENSIONS))
+    output = torch.nn.Linear(DIMENSIONS, len(KINDS))
+    weights = [*embeddings.parameters(), hidden_bias, *output.parameters()]
+    optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.01)
+    batches = -(-len(data) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=EPOCHS * batches)
+    for _ in range(EPOCHS):
+        for batch in torch.randperm(len(data)).split(BATCH):
+            read = []
+            for i in batch:
+                words, alone, in_dialogue = rows[i]
+                all_of_it = torch.cat([words, alone if torch.rand(()) < ALONE else in_dialogue])
+                read.append(all_of_it[torch.rand(len(all_of_it)) >= DROPPED])
+            lengths = torch.tensor([len(r) for r in read])
+            sums = embeddings(torch.cat(read), lengths.cumsum(0) - lengths)
+            hidden = torch.relu(sums * lengths.clamp(min=1).rsqrt()[:, None] + hidden_bias)
+            loss = functional.cross_entropy(output(hidden), kinds[batch], label_smoothing=0.05)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return Model(
+        row,
+        *(p.detach().numpy() for p in (embeddings.weight, hidden_bias, output.weight, output.bias)),
+    )
+
+
+def score(model: Model, data: Sequence[Example]) -> np.ndarray:
+    """(kinds, 3): sorted rightly, sorted, and labelled so."""
+    sums = np.zeros((len(KINDS), 3))
+    for example in data:
+        kind = KINDS.index(model.kind(example.words + example.in_dialogue))
+        sums[kind, 0] += kind == example.kind
+        sums[kind, 1] += 1
+        sums[example.kind, 2] += 1
+    return sums
+
+
+def show(name: str, sums: np.ndarray) -> None:
+    by_kind = [f1(*row) for row in sums]
+    print(
+        f"{name:50} {sums[:, 2].sum():5.0f} questions, {sums[:, 0].sum() / sums[:, 2].sum():.3f} right; F1 "
+        + ", ".join(f"{kind} {value:.2f}" for kind, value in zip(KINDS, by_kind, strict=True))
+        + f"; mean {np.nanmean(by_kind):.3f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the weights of the fit to everything")
+    options = parser.parse_args()
+    real = {part: list(examples(in_games(LABELS / f"{part}.jsonl"))) for part in PARTS}
+    varied = {part: list(examples(in_games(WRITTEN / f"{part}.jsonl"))) for part in PARTS}
+    dialogues = list(examples(in_dialogues(WRITTEN / "dialogues.jsonl")))
+    right = {"people's questions": 0.0, "questions written for their games": 0.0}
+    for part in PARTS:
+        others = [e for p in PARTS if p != part for e in PEOPLE * real[p] + varied[p]]
+        model = fit(others + dialogues)
+        for name, data in zip(right, (real[part], varied[part]), strict=True):
+            right[name] += score(model, data)
+    for name, sums in right.items():
+        show(f"{name}, their part left out", sums)
+    if options.write:
+        everything = [e for p in PARTS for e in PEOPLE * real[p] + varied[p]] + dialogues
+        model = fit(everything)
+        show("all, fitted to the same", score(model, everything))
+        model.save(WEIGHTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Where a message asks: the clauses by which the writer seeks an answer.
+
+What counts is written down in `tests/analysis/questions/GUIDELINE.md`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from slim_rl.games.matching.names import Mention
+
+FindNames = Callable[[str], list[Mention]]
+
+
+def phrases(pattern: str, whole: bool = True) -> re.Pattern[str]:
+    """`pattern` over several lines, in any case: _ for a blank, ~ for an apostrophe that may be missing."""
+    pattern = pattern.replace("_", "[ ]").replace("~", "['\u2019]?")
+    return re.compile(rf"\b(?:{pattern})\b" if whole else pattern, re.IGNORECASE | re.VERBOSE)
+
+
+# Without any of these words and without a mark a sentence asks nothing: most sentences end here.
+_TELLTALE = frozenset(
+    re.findall(
+        r"\w+",
+        """what whats wha which who whom whos whose where wheres how hows why when is are was were do does did don
+        doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
+        tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
+        curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
+        you lemme wdyt whatcha help like love""",
+    )
+)
+_LETTERS = re.compile(r"[a-z]+")
+_LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_END = re.compile(r"[?.!;\n](?<!\b(?:[Mm][rs]|[Dd]r|vs)\.)[?.!;\n\"')\u201d]*\s*")
+_QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$)")
+
+_AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has
+    |isn~t|aren~t|don~t|doesn~t|didn~t|can~t|couldn~t|wouldn~t|won~t|shouldn~t|haven~t|hasn~t )"""
+_WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything|everything|everyone)"
+_MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggestion|recommendation|change|pair
+    |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
+# What asks wherever a clause begins.
+_OPENING = rf"""(?:
+    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | why~d | wdyt | what(?:_u|_you|cha)_got
+    | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
+    | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
+    | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
+    | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
+    | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
+    | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
+                     | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
+    | (?:(?:please|just|kindly)_)? check_(?:if|whether|wh\w+)
+    | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
+        (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
+          | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
+    )"""
+# What asks only when a sentence begins with it.
+_BEGINNING = rf"""(?:
+    {_OPENING}
+    | {_AUX}_(?:your|the|my|our|all|both|either)
+    | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
+        (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
+        |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
+    | (?:please_)? (?:share|provide|report|list|describe|explain)(?!_(?:one|it|this)\b)
+    | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
+    | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
+    | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
+    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
+    | who_(?:for|looks?|works?|fits?|wants?|has|you)
+    )"""
+_FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
+    |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
+    |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
+_FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
+    "hmm",
+    "hm",
+    "um",
+    "umm",
+    "thank",
+    "by",
+    "the",
+    "way",
+    "real",
+    "quick",
+}
+_SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
+_BEGINS = phrases(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
+_OPENS = phrases(
+    rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
+)
+_OPENING_HERE = phrases(_OPENING)
+_JOINT = re.compile(
+    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) ",
+    re.IGNORECASE,
+)
+_JOINED = phrases(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
+# What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
+_SUPPOSED = phrases(
+    r"[^\w]* (?:(?:so|and|but|ok|okay|also)\b\W*)* (?:if|for|as_for|regarding|about|of|looking|between|when|given|assuming|in|on|once|which|whose|at_wh\w+)\b",
+    whole=False,
+)
+_SECOND = phrases(
+    r",?_and_(?= (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)",
+    whole=False,
+)
+_CONTINUES = phrases(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
+_DANGLES = phrases(
+    r"\b (?: for | on | about | with | at | of | between | the | and | or | is | are | put ) [,:]? \W* $",
+    whole=False,
+)
+_LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+
+_TAG = phrases(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
+    | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
+_RHETORICAL = phrases(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i)_(?:do|say)|what_do_i_know
+    |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
+_OF_ONESELF = phrases(
+    r"""\W* (?:\w+\W+){0,2}? (?: (?:this|that|these) (?:['\u2019]s|_is|_are) \b.*\b(?:i|me|my)\b
+        | i_(?!need)(?:\w+ed|kept|made|sent|did|put_(?:my|your)|didn~t|don~t|do_not)\b | did_i_(?:mention|say|tell)\b | do_not_ )""",
+    whole=False,
+)
+_GREETING = phrases(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $", whole=False)
+
+
+def asking_clauses(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
+    """Start and end of each clause that asks."""
+    held: tuple[int, int] | None = None  # a question that the next line may go on with
+    listing = False  # in the lines below "Please tell me your scores for:"
+    for begin, stop, end, mark in sentences(text):
+        sentence = text[begin:stop]
+        if held:
+            listing = not mark and (listing or text[held[1] - 1] == ":")
+            if (
+                _DANGLES.search(text, max(held[0], held[1] - 12), held[1])
+                or (listing and _LISTED.match(sentence))
+                or (_CONTINUES.match(sentence) and (mark or _is_bare(sentence, find_names(sentence))))
+            ):
+                held = (held[0], end)
+                continue
+        start = _start_with_mark(sentence) if mark else _start_without_mark(sentence)
+        if held and (start is not None or not mark):
+            yield held
+            held = None
+        if start is not None:
+            for second in _SECOND.finditer(sentence, start + 1):
+                if re.search(r"\w", sentence[start : second.start()]):
+                    yield begin + start, begin + second.start()
+                    start = second.end()
+            held, listing = (begin + start, end), False
+            if mark:
+                yield held
+                held = None
+    if held:
+        yield held
+
+
+def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
+    """For each sentence where it begins, where its words stop, where it ends, and whether with a ?."""
+    # Line breaks and quotations keep their length, so that places stay what they are.
+    text = text.replace(" / ", "  \n")
+    if "<" in text:
+        text = _LINE.sub(lambda line: " " * (len(line[0]) - 1) + "\n", text)
+    if '"' in text or "\u201c" in text:
+        text = _QUOTATION.sub(lambda quoted: '"' + "_" * (len(quoted[0]) - 2) + '"', text)
+    begin = len(text) - len(text.lstrip())
+    for ending in _END.finditer(text):
+        signs = ending[0]
+        mark = "?" in signs
+        if mark or signs[-1].isspace() or signs[0] == ";" or ending.end() == len(text):
+            stop = ending.start()
+            if begin < stop:
+                yield begin, stop, stop + len(signs.rstrip()) if mark else stop, mark
+            begin = ending.end()
+    if begin < len(text):
+        yield begin, len(text), len(text), False
+
+
+def _start_without_mark(sentence: str) -> int | None:
+    """Where what asks begins in a sentence; None if nothing does."""
+    words = _LETTERS.findall(sentence.lower())
+    if _TELLTALE.isdisjoint(words):
+        return None
+    if _may_begin(words) and (begins := _BEGINS.match(sentence)):
+        return begins.start("clause")
+    for joint in _JOINT.finditer(sentence):
+        if _OPENING_HERE.match(sentence, joint.end()):
+            return 0 if _SUPPOSED.match(sentence) else joint.end()
+    return None
+
+
+def _start_with_mark(sentence: str) -> int | None:
+    """The same of a sentence that ends with a question mark."""
+    if _is_no_question(sentence):
+        return None
+    if begins := _BEGINS.match(sentence):
+        return begins.start("clause")
+    first = None
+    for opening in _OPENS.finditer(sentence):
+        here = opening.start()
+        joined = _JOINED.search(sentence, max(0, here - 10), here) is not None
+        if joined or (first is None and _OPENING_HERE.match(sentence, here)):
+            first = 0 if _SUPPOSED.match(sentence, 0, here) else here
+        if joined:
+            break
+    return first or 0
+
+
+def _may_begin(words: list[str]) -> bool:
+    """A quick look, before `_BEGINS` takes a close one."""
+    for word in words:
+        if word in _TELLTALE:
+            return True
+        if word in ("i", "we"):
+            return not _SEEKING.isdisjoint(words)
+        if word not in _FILLERS:
+            return False
+    return False
+
+
+def _is_no_question(sentence: str) -> bool:
+    """Whether a sentence with a question mark seeks no answer all the same."""
+    if _RHETORICAL.match(sentence) or _GREETING.match(sentence):
+        return True
+    tag = _TAG.search(sentence, max(0, len(sentence) - 20))  # a tag is short
+    if tag and re.search(r"\w", sentence[: tag.start()]):
+        return _BEGINS.match(sentence) is None and _OPENING_HERE.search(sentence[: tag.start()]) is None
+    oneself = _OF_ONESELF.match(sentence)
+    return oneself is not None and _OPENING_HERE.search(sentence, oneself.end()) is None
+
+
+_SMALL = phrases("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")
+
+
+def _is_bare(clause: str, names: list[Mention]) -> bool:
+    """Whether a clause is nothing but names."""
+    if len(clause) > sum(name.end - name.start for name in names) + 30:
+        return False
+    rest = clause
+    for name in reversed(names):
+        rest = rest[: name.start] + rest[name.end :]
+    return not re.search(r"\w", _SMALL.sub("", rest))
