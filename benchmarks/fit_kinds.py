@@ -21,15 +21,15 @@ from torch.nn import functional
 
 from benchmarks.questions import HUMAN, LABELS, f1
 from slim_rl.analysis.clauses import asking_clauses
-from slim_rl.analysis.kinds import KINDS, WEIGHTS, Feature, Model, features
+from slim_rl.analysis.kinds import KINDS, WEIGHTS, Feature, Model, context, features
 from slim_rl.analysis.questions import NAMES
 from slim_rl.games.matching.human import human_games, transcript
 
 PARTS = ("development", "development-2", "development-3", "development-4")
 WRITTEN = LABELS / "written"
-SEEN_AT_LEAST = 2
+SEEN_AT_LEAST = 3
 """How often a feature occurs before it gets an embedding."""
-DIMENSIONS = 16
+MODELS, DIMENSIONS = 3, 16
 PEOPLE = 3
 """How often a person's question counts for each that was written."""
 EPOCHS, BATCH, LEARNING_RATE = 8, 32, 6e-3
@@ -38,17 +38,17 @@ DROPPED, ALONE = 0.5, 0.15
 
 
 class Example(NamedTuple):
-    words: list[Feature]
-    alone: list[Feature]
-    """What is known of the context from the message itself."""
     in_dialogue: list[Feature]
+    alone: list[Feature]
+    """Read without the turns before it."""
     kind: int
 
 
 def examples(messages: Iterable[dict]) -> Iterator[Example]:
     """Each labelled question of messages with `text`, `questions` and `turns` (those before, the last first)."""
     for message in messages:
-        text, turns = message["text"], message["turns"]
+        text, names = message["text"], NAMES(message["text"])
+        before = context(message["turns"], NAMES)
         clauses = list(asking_clauses(text, NAMES))
         after = 0
         for question in message["questions"]:
@@ -57,9 +57,11 @@ def examples(messages: Iterable[dict]) -> Iterator[Example]:
             found = max(clauses, key=lambda c: min(c[1], end) - max(c[0], start), default=(0, 0))
             if min(found[1], end) > max(found[0], start):
                 start, end = found
-            words, alone = features(text, start, end, None, NAMES)
-            _, in_dialogue = features(text, start, end, turns, NAMES)
-            yield Example(words, alone, in_dialogue, KINDS.index(question["kind"]))
+            yield Example(
+                features(text, start, end, names, before),
+                features(text, start, end, names, None),
+                KINDS.index(question["kind"]),
+            )
 
 
 def in_games(path: Path) -> list[dict]:
@@ -82,18 +84,24 @@ def in_dialogues(path: Path) -> list[dict]:
     return messages
 
 
-def fit(data: Sequence[Example], seed: int = 0) -> Model:
-    """A model fitted by Adam to the cross-entropy of `data`."""
-    counted = Counter(f for example in data for f in {*example.words, *example.in_dialogue})
-    row = {feature: i for i, feature in enumerate(sorted(f for f in counted if counted[f] >= SEEN_AT_LEAST))}
-    rows = [[torch.tensor([row[f] for f in part if f in row]) for part in e[:3]] for e in data]
+def fit(data: Sequence[Example]) -> Model:
+    """The average of models that differ in their seed alone: side by side, they are one wider model."""
+    counted = Counter(feature for example in data for feature in set(example.in_dialogue))
+    known = sorted((feature for feature, times in counted.items() if times >= SEEN_AT_LEAST), key=str)
+    fitted = [fit_one(data, known, seed) for seed in range(MODELS)]
+    return Model(known, *(np.hstack(weights) for weights in zip(*fitted, strict=True)))
+
+
+def fit_one(data: Sequence[Example], known: Sequence[Feature], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings and output weights, fitted by AdamW to the cross-entropy of `data`."""
+    row = {feature: i for i, feature in enumerate(known)}
+    rows = [[torch.tensor([row[f] for f in part if f in row]) for part in e[:2]] for e in data]
     kinds = torch.tensor([e.kind for e in data])
     torch.manual_seed(seed)
     embeddings = torch.nn.EmbeddingBag(len(row), DIMENSIONS, mode="sum")
     torch.nn.init.normal_(embeddings.weight, 0, 0.1)
-    hidden_bias = torch.nn.Parameter(torch.zeros(DIMENSIONS))
-    output = torch.nn.Linear(DIMENSIONS, len(KINDS))
-    weights = [*embeddings.parameters(), hidden_bias, *output.parameters()]
+    output = torch.nn.Linear(DIMENSIONS, len(KINDS), bias=False)
+    weights = [embeddings.weight, output.weight]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.01)
     batches = -(-len(data) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=EPOCHS * batches)
@@ -101,28 +109,24 @@ def fit(data: Sequence[Example], seed: int = 0) -> Model:
         for batch in torch.randperm(len(data)).split(BATCH):
             read = []
             for i in batch:
-                words, alone, in_dialogue = rows[i]
-                all_of_it = torch.cat([words, alone if torch.rand(()) < ALONE else in_dialogue])
-                read.append(all_of_it[torch.rand(len(all_of_it)) >= DROPPED])
+                found = rows[i][int(torch.rand(()) < ALONE)]
+                read.append(found[torch.rand(len(found)) >= DROPPED])
             lengths = torch.tensor([len(r) for r in read])
             sums = embeddings(torch.cat(read), lengths.cumsum(0) - lengths)
-            hidden = torch.relu(sums * lengths.clamp(min=1).rsqrt()[:, None] + hidden_bias)
+            hidden = torch.relu(sums * lengths.clamp(min=1).rsqrt()[:, None])
             loss = functional.cross_entropy(output(hidden), kinds[batch], label_smoothing=0.05)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-    return Model(
-        row,
-        *(p.detach().numpy() for p in (embeddings.weight, hidden_bias, output.weight, output.bias)),
-    )
+    return embeddings.weight.detach().numpy(), output.weight.detach().numpy()
 
 
 def score(model: Model, data: Sequence[Example]) -> np.ndarray:
     """(kinds, 3): sorted rightly, sorted, and labelled so."""
     sums = np.zeros((len(KINDS), 3))
     for example in data:
-        kind = KINDS.index(model.kind(example.words + example.in_dialogue))
+        kind = KINDS.index(model.kind(example.in_dialogue))
         sums[kind, 0] += kind == example.kind
         sums[kind, 1] += 1
         sums[example.kind, 2] += 1

@@ -25,7 +25,8 @@ _TELLTALE = frozenset(
         doesn didn isn aren can could would wouldn will should shall may might have has any anything anyone anybody
         tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
         curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
-        you lemme wdyt whatcha help like love""",
+        you lemme wdyt whatcha help like love r u got mind kindly pls plz name suggest sound else gimme y confirm say waiting
+        whatve whyd isnt arent dont doesnt didnt cant couldnt wont wouldnt shouldnt havent hasnt""",
     )
 )
 _LETTERS = re.compile(r"[a-z]+")
@@ -33,25 +34,31 @@ _LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _END = re.compile(r"[?.!;\n](?<!\b(?:[Mm][rs]|[Dd]r|vs)\.)[?.!;\n\"')\u201d]*\s*")
 _QUOTATION = re.compile(r"(?<=\W)[\"\u201c][^\"\u201c\u201d\n]+[\"\u201d](?=\W|$)")
 
-_AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has
+_AUX = """(?: is|are|was|were|do|does|did|can|could|would|will|should|shall|may|might|have|has|r
     |isn~t|aren~t|don~t|doesn~t|didn~t|can~t|couldn~t|wouldn~t|won~t|shouldn~t|haven~t|hasn~t )"""
 _WHO = "(?: you|u|ya|i|we|he|she|they|it|that|this|there|these|those|anyone|anybody|someone|anything|everything|everyone)"
 _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggestion|recommendation|change|pair
-    |thought|color|colour|shade|match|cell|square|one)s? | info(?:rmation)? | data | people | person | expertise )"""
+    |thought|color|colour|shade|match|cell|square|one|part|side|spot|place)s? | info(?:rmation)? | data | people | person | expertise )"""
+_KINDLY = "(?:(?:please|pls|plz|kindly|just|maybe|also|do)_)*"
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_(?:about|bout) | what_if_(?:we|i|you) | why~d | wdyt | what(?:_u|_you|cha)_got
+    (?:what|how)_(?:about|bout) | what_if | why~d | wdyt | what(?:_u|_you|cha)_got
     | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
+    | (?:what|who|whom|where|which|how|why)_(?:else_)?u_\w+ | (?:what|who|where)_you_got | (?:what|who|where|how)_else
+    | which_(?:of_)?(?:us|you|u|them|these|those|ones?|other|way) | how_\w+_(?:is|are|was|do|does|did)
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
     | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
-    | (?:please_)? (?: (?:tell|give|show|send|remind)_(?:me|us)(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
-                     | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any)\b) )
-    | (?:(?:please|just|kindly)_)? check_(?:if|whether|wh\w+)
+    | (?:got_)?any_(?:ideas?|chance|thoughts|objections?|luck|suggestions?|preferences?|good|better|greens?|info|reds?|colou?rs?|scores?|squares?|spots?|other)
+    | got_(?:any\w*|something|somebody|an?_better) | what~ve_(?:you|u) | y_(?:not|did|is|are|u)
+    | mind_(?:sharing|telling|if|giving)
+    | {_KINDLY} (?: (?:gimme|(?:tell|give|show|send|remind)_(?:me|us)|tell_(?=wh|if))(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
+                     | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any\w*)\b) )
+    | {_KINDLY} (?:check|confirm|say)_(?:if|whether|wh\w+)
     | (?:i|we)(?:['\u2019]d|_would|['\u2019]m|_am|_was|_were|_are|['\u2019]re)?_(?:also_|still_|just_|really_)?
         (?: (?:wondering|wonder|curious|asking)_(?=if|wh|how|about|for|your)
-          | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
+          | (?:like|love|need|want)(?=[^,.]{{0,40}}?\b(?:to_(?:know|hear|ask|see)_ | your_(?:score|value|rating|number|info|opinion|green|thought|pick|input|best|top)|(?:[\w']+_){{1,3}}(?:score|rating)s?\b)) )
     )"""
 # What asks only when a sentence begins with it.
 _BEGINNING = rf"""(?:
@@ -59,17 +66,21 @@ _BEGINNING = rf"""(?:
     | {_AUX}_(?:your|the|my|our|all|both|either)
     | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
         (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
-        |have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
-    | (?:please_)? (?:share|provide|report|list|describe|explain)(?!_(?:one|it|this)\b)
-    | need_(?!to\b|a\b|one\b|some) | request(?:ing)? | asking_(?:about|for) | ask_about
-    | (?:want|wanna|care|got|have)_(?:to|any|anything) | want_me
-    | (?:any|anything|anyone|anybody)(?!_of\b)(?!.*\b(?:is|are|would_be|will|works|looks|could|can|should)\b)
+        |like|just|still|taken|open|available|higher|lower|darker|stronger|any|have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
+    | {_KINDLY} (?:(?:share|provide|report|list|describe|explain)(?=_\w)|suggest(?=_(?:me|a|some)\b)|name(?=_(?:me|the|your|one)\b))(?!_(?:one|it|this)\b)
+    | (?:wanna|mind)_\w+ | sound_good(?=\W*$)
+    | u_(?:got|want|wanna|think|like|prefer|ready|sure|sticking|ok|cool|good|fine) | you_(?:ok|okay|cool|good|fine|happy)_(?:w|with|on)\b | you_(?:ready|set)
+    | you_(?:got|have|see|know)_(?:any\w*|someone|somebody|if|wh\w+)
+    | so_(?:is|are|do|does|did)_(?:you|u|we|that|this|it)_\w+
+    | need_(?!to_(?!know|hear|see)|a\b|one\b|some) | waiting_to_hear | request(?:ing)? | asking_(?:about|for) | ask_about
+    | (?:want|care)_to | have_any | want_me
+    | (?:any|anything|anyone|anybody)(?!_of\b)(?!(?:_(?!wh\w+\b|that\b|how\b|if\b)\w+){{0,4}}_(?:is|are|would_be|will|works|looks|could|can|should)\b)
     | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
-    | who_(?:for|looks?|works?|fits?|wants?|has|you)
+    | who_(?!knows\b|cares\b|is_best\b)\w+
     )"""
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
-    |meanwhile|again|please(?=,)) \b [^\w"]* )*"""
+    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]* )*"""
 _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
     "hmm",
     "hm",
@@ -82,16 +93,18 @@ _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
     "real",
     "quick",
 }
+_MAY_OPEN = _TELLTALE | {"i", "we", "please", "maybe", "also", "just"}
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = phrases(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = phrases(
     rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = phrases(_OPENING)
+# Where a clause may begin in mid-sentence, in lower case, with its first word.
 _JOINT = re.compile(
-    r"[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) ",
-    re.IGNORECASE,
+    r"(?:[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) )(?=([a-z]+))"
 )
+_RELATIVE = re.compile(r", who(?: is| are(?! you| u| we)|['\u2019]?s)\b", re.IGNORECASE)
 _JOINED = phrases(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
 # What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
 _SUPPOSED = phrases(
@@ -99,7 +112,7 @@ _SUPPOSED = phrases(
     whole=False,
 )
 _SECOND = phrases(
-    r",?_and_(?= (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)",
+    r",?_and_(?= (?:tell|give|show)_me | (?:what|who|which|where|how)_(?!we\b|i\b) | (?:do|does|is|are|can|could|would)_(?:you|we|it|that|there)\b)",
     whole=False,
 )
 _CONTINUES = phrases(r"[^\w]* (?:in|on|for|with|to|at|of|being)\b", whole=False)
@@ -109,7 +122,7 @@ _DANGLES = phrases(
 )
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
-_TAG = phrases(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha
+_TAG = phrases(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha|who_knows|who_cares
     | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
 _RHETORICAL = phrases(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i)_(?:do|say)|what_do_i_know
     |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
@@ -176,14 +189,20 @@ def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
 
 def _start_without_mark(sentence: str) -> int | None:
     """Where what asks begins in a sentence; None if nothing does."""
-    words = _LETTERS.findall(sentence.lower())
+    lowered = sentence.lower()
+    words = _LETTERS.findall(lowered)
     if _TELLTALE.isdisjoint(words):
         return None
     if _may_begin(words) and (begins := _BEGINS.match(sentence)):
         return begins.start("clause")
-    for joint in _JOINT.finditer(sentence):
-        if _OPENING_HERE.match(sentence, joint.end()):
-            return 0 if _SUPPOSED.match(sentence) else joint.end()
+    for joint in _JOINT.finditer(lowered):
+        here = joint.end()
+        if (
+            joint[1] in _MAY_OPEN
+            and _OPENING_HERE.match(sentence, here)
+            and not _RELATIVE.match(sentence, joint.start())
+        ):
+            return 0 if _SUPPOSED.match(sentence) else here
     return None
 
 
@@ -218,7 +237,7 @@ def _may_begin(words: list[str]) -> bool:
 
 def _is_no_question(sentence: str) -> bool:
     """Whether a sentence with a question mark seeks no answer all the same."""
-    if _RHETORICAL.match(sentence) or _GREETING.match(sentence):
+    if len(sentence) < 60 and (_RHETORICAL.match(sentence) or _GREETING.match(sentence)):
         return True
     tag = _TAG.search(sentence, max(0, len(sentence) - 20))  # a tag is short
     if tag and re.search(r"\w", sentence[: tag.start()]):

@@ -7,20 +7,22 @@ weights in `kinds.npz` to questions that are labelled by it, and tells how well 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from slim_rl.analysis.clauses import FindNames, sentences
+from slim_rl.games.matching.names import Mention
 
 Kind = Literal["specific", "reviewer", "paper", "general", "proposal", "social"]
 KINDS: tuple[Kind, ...] = ("specific", "reviewer", "paper", "general", "proposal", "social")
 
-Feature = tuple[str, ...]
+Feature = str | tuple[str, ...]
+"""A word, or several of them in a row."""
 
 WEIGHTS = Path(__file__).with_name("kinds.npz")
 
@@ -88,8 +90,7 @@ _ECHO = frozenset(
     )
 )
 
-_TOKEN = re.compile(r"<reviewer>|<paper>|[a-zA-Z]+|\d+|\?")
-_APOSTROPHE = re.compile("['\u2019]")
+_TOKEN = re.compile(r"<reviewer>|<paper>|[a-z]+|\d+|\?")
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
 
 
@@ -104,60 +105,93 @@ def untagged(turn: str) -> str:
     return turn[found.end() :] if found else turn
 
 
+class Context(NamedTuple):
+    """What the turns before a message tell of its questions."""
+
+    topic: str
+    """Whether the last of them that names something names reviewers (R), papers (P) or both (RP)."""
+    after: str
+    """The tag of the turn before."""
+    early: bool
+    """Whether it is the first message of its writer."""
+
+
+def context(turns: Sequence[str], find_names: FindNames) -> Context:
+    """The context of a message after `turns`, the last one first; those further back than three do not count."""
+    named = next(filter(None, (named_last(turn, find_names) for turn in turns[:3])), "")
+    return Context(named, tag(turns[0]) if turns else "start", len(turns) < 2)
+
+
+@lru_cache(maxsize=65536)
+def named_last(turn: str, find_names: FindNames) -> str:
+    """What the last sentence of a turn that names something names; a proposal and what answers it: both."""
+    if tag(turn) != "message":
+        return "RP"
+    text = untagged(turn)
+    return _said(text, find_names(text))[0]
+
+
+def _said(text: str, names: Sequence[Mention]) -> tuple[str, str, str]:
+    """What the last sentence with a name in it names, what the last sentence does, and how often up to twice."""
+    last, named, several = "none", "", "none"
+    for begin, _, end, _ in sentences(text):
+        kinds = [name.kind for name in names if begin <= name.start < end]
+        reviewers, papers = kinds.count("reviewer"), kinds.count("paper")
+        last = "R" * (reviewers > 0) + "P" * (papers > 0)
+        several = "R" * min(reviewers, 2) + "P" * min(papers, 2)
+        named = last or named
+    return named, last, several
+
+
 def features(
-    text: str, start: int, end: int, turns: Sequence[str] | None, find_names: FindNames
-) -> tuple[list[Feature], list[Feature]]:
-    """What the model reads of the clause `text[start:end]`: of its words, and of what was said before it.
+    text: str, start: int, end: int, names: Sequence[Mention], context: Context | None
+) -> list[Feature]:
+    """What the model reads of the clause `text[start:end]`: its words, and what they may point to.
 
     Args:
-        turns: those before the message, the last one first; None if they are not known.
+        names: those in `text`.
+        context: None if the message is read alone.
     """
-    words = ["<", *_tokens(text[start:end], find_names), ">"]
+    words = ["<", *_tokens(text, start, end, names), ">"]
+    echo = _ECHO.issuperset(words)
+    if echo and (before := [*sentences(text[:start])]):
+        words[1:1] = _tokens(text, before[-1][0], start, names)
     classes = ["<", *filter(None, map(_CLASS.get, words)), ">"]
-    grams = chain(
-        zip(words),
-        pairwise(words),
-        zip(classes),
-        pairwise(classes),
-        zip(classes, classes[1:], classes[2:], strict=False),
-    )
-    return list(grams), list(_context(words, text[:start], turns, find_names))
+    found: list[Feature] = [*words, *pairwise(words), *classes, *pairwise(classes)]
+
+    named = "R" * (_REVIEWER in words) + "P" * (_PAPER in words)
+    pronouns = "h" * (not _PERSONS.isdisjoint(words)) + "i" * (not _THINGS.isdisjoint(words))
+    topic, last, several = _said(text[:start], names) if start else ("", "none", "none")
+    where = "here" if topic else "before"
+    if context:
+        topic = topic or context.topic
+        found += (
+            ("=after", context.after),
+            ("=after", named, context.after, last),
+            ("=early", str(context.early)),
+        )
+    found += ("=names", named), ("=said", named, last)
+    if topic or context:
+        found += (
+            ("=topic", topic, where),
+            ("=topic", named, topic, where),
+            ("=points", named, pronouns, topic),
+        )
+    if echo:
+        found += ("=echo", several), ("=echo", topic, "topic")
+    return found
 
 
-def _context(
-    words: Sequence[str], said: str, turns: Sequence[str] | None, find_names: FindNames
-) -> Iterator[Feature]:
-    names = _named(words)
-    pronouns = ("h" * (not _PERSONS.isdisjoint(words)) + "i" * (not _THINGS.isdisjoint(words))) or "-"
-    here = _topic(said, find_names)
-    yield "=names", names
-    yield "=said", names, here.last
-    if here.names:
-        topic = here.names + "_here"
-    else:
-        topic = next((t.names for t in (_topic(turn, find_names) for turn in turns or ()) if t.names), "")
-    if topic or turns is not None:
-        yield "=topic", topic
-        yield "=topic", names, topic
-        yield "=topic", names, pronouns, topic.removesuffix("_here")
-    if _ECHO.issuperset(words):
-        yield "=echo", here.last
-        yield "=echo", topic
-    if turns is not None:
-        before = tag(turns[0]) if turns else "start"
-        yield "=after", before
-        yield "=after", names, before, here.last
-        yield "=early", str(len(turns) < 2)
-
-
-def _tokens(text: str, find_names: FindNames) -> list[str]:
-    """The words of a text in lower case; names as what they name, several in a row as one."""
-    for name in reversed(find_names(text)):
-        text = f"{text[: name.start]} <{name.kind}> {text[name.end :]}"
+def _tokens(text: str, start: int, end: int, names: Sequence[Mention]) -> list[str]:
+    """The words of `text[start:end]` in lower case; names as what they name, several in a row as one."""
+    clause = text[start:end]
+    for name in reversed(names):
+        if start <= name.start < end:
+            clause = f"{clause[: name.start - start]} <{name.kind}> {clause[name.end - start :]}"
     found: list[str] = []
-    for token in _TOKEN.findall(_APOSTROPHE.sub("", text)):
+    for token in _TOKEN.findall(clause.lower().replace("'", "").replace("\u2019", "")):
         if token != _REVIEWER and token != _PAPER:
-            found.append(_NUMBER if token.isdigit() else token.lower())
+            found.append(_NUMBER if token.isdigit() else token)
         elif found[-2:] in ([token, "and"], [token, "or"]):
             found.pop()
         elif found[-1:] != [token]:
@@ -165,74 +199,48 @@ def _tokens(text: str, find_names: FindNames) -> list[str]:
     return found
 
 
-def _named(words: Iterable[str]) -> str:
-    """Whether reviewers, papers or both are named."""
-    return "R" * (_REVIEWER in words) + "P" * (_PAPER in words)
-
-
-class _Topic(NamedTuple):
-    names: str
-    """What the last sentence with a name in it names."""
-    last: str
-    """What the last sentence names; "none" if there is no sentence."""
-
-
-@lru_cache(maxsize=65536)
-def _topic(turn: str, find_names: FindNames) -> _Topic:
-    """What a turn, or a part of it, was about."""
-    if tag(turn) != "message":
-        return _Topic("RP", "RP")
-    text = untagged(turn)
-    names = [_named(_tokens(text[begin:end], find_names)) for begin, _, end, _ in sentences(text)]
-    return _Topic(next(filter(None, reversed(names)), ""), names[-1] if names else "none")
-
-
 class Model:
-    """The weights of a fit.
+    """The weights of a fit. There are no biases: the marks of a clause's beginning and end are in every sum.
 
     Args:
-        row: for each feature its row in `embeddings`.
-        embeddings: (features, dimensions).
-        hidden_bias: (dimensions,).
-        output: (kinds, dimensions).
-        output_bias: (kinds,).
+        known: the features that have an embedding.
+        embeddings: (features, dimensions), float32.
+        output: (kinds, dimensions), float32.
     """
 
-    def __init__(
-        self,
-        row: dict[Feature, int],
-        embeddings: np.ndarray,
-        hidden_bias: np.ndarray,
-        output: np.ndarray,
-        output_bias: np.ndarray,
-    ) -> None:
-        self._row, self._embeddings = row, embeddings
-        self._hidden_bias, self._output, self._output_bias = hidden_bias, output, output_bias
+    def __init__(self, known: Sequence[Feature], embeddings: np.ndarray, output: np.ndarray) -> None:
+        self._row = {feature: row for row, feature in enumerate(known, start=1)}
+        self._embeddings = np.pad(embeddings, ((1, 0), (0, 0)))  # so that no row is falsy
+        self._output = output
 
     def kind(self, found: Iterable[Feature]) -> Kind:
         """The likeliest kind of a question with these features; those that the fit did not know tell nothing."""
-        rows = [row for row in map(self._row.get, found) if row is not None]
-        hidden = self._embeddings[rows].sum(0) / max(len(rows), 1) ** 0.5 + self._hidden_bias
-        return KINDS[int((self._output @ np.maximum(hidden, 0) + self._output_bias).argmax())]
+        rows = [*filter(None, map(self._row.get, found))]
+        total = np.add.reduce(self._embeddings.take(rows, axis=0), axis=0)  # quicker than [rows].sum(0)
+        return KINDS[int((self._output @ np.maximum(total, 0)).argmax())]
 
     def save(self, path: Path) -> None:
-        names = "\n".join(map(" ".join, self._row)).encode()
+        known = "\n".join(map(_written, self._row)).encode()
         np.savez_compressed(
             path,
-            features=np.frombuffer(names, np.uint8),
-            embeddings=self._embeddings.astype(np.float16),
-            hidden_bias=self._hidden_bias,
+            known=np.frombuffer(known, np.uint8),
+            embeddings=self._embeddings[1:].astype(np.float16),
             output=self._output,
-            output_bias=self._output_bias,
         )
 
     @classmethod
     def load(cls, path: Path) -> "Model":
         with np.load(path) as file:
-            names = file["features"].tobytes().decode().split("\n")
-            row = {tuple(name.split(" ")): i for i, name in enumerate(names)}
-            embeddings = file["embeddings"].astype(np.float32)
-            return cls(row, embeddings, file["hidden_bias"], file["output"], file["output_bias"])
+            known = [*map(_read, file["known"].tobytes().decode().split("\n"))]
+            return cls(known, file["embeddings"].astype(np.float32), file["output"])
+
+
+def _written(feature: Feature) -> str:
+    return feature if isinstance(feature, str) else " ".join(feature)
+
+
+def _read(feature: str) -> Feature:
+    return tuple(feature.split(" ")) if " " in feature else feature
 
 
 @lru_cache(maxsize=1)
@@ -240,7 +248,6 @@ def _fitted() -> Model:
     return Model.load(WEIGHTS)
 
 
-def kind_of(text: str, start: int, end: int, turns: Sequence[str] | None, find_names: FindNames) -> Kind:
+def kind_of(text: str, start: int, end: int, names: Sequence[Mention], context: Context | None) -> Kind:
     """The kind of the question that `text[start:end]` asks; arguments as of `features`."""
-    words, context = features(text, start, end, turns, find_names)
-    return _fitted().kind(words + context)
+    return _fitted().kind(features(text, start, end, names, context))

@@ -13,21 +13,19 @@ answers only what is clearly asked. Here a question counts whether or not anybod
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 from slim_rl.analysis.clauses import FindNames, asking_clauses, phrases, sentences
-from slim_rl.analysis.kinds import Kind, kind_of, tag, untagged
-from slim_rl.games.matching.names import find_mentions
+from slim_rl.analysis.kinds import Context, Kind, context, kind_of, named_last, tag, untagged
+from slim_rl.games.matching.names import Mention, find_mentions
 from slim_rl.games.matching.questions import Pair, named_pairs
 
 NAMES: FindNames = partial(find_mentions, size=8, loosely=True)
 """Finds the names of the matching game; a game with other names brings a finder of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     kind: Kind
     text: str
     """The clause that asks."""
@@ -46,27 +44,34 @@ def find_questions(
         find_names: finds reviewers and papers in a text.
         turns: those before it, the last one first; without them the message is judged alone.
     """
+    known = None if turns is None else context(turns, find_names)
+    return _questions(text, [*asking_clauses(text, find_names)], known, find_names)
+
+
+def _questions(
+    text: str, clauses: Sequence[tuple[int, int]], known: Context | None, find_names: FindNames
+) -> list[Question]:
+    names = find_names(text[: clauses[-1][1]]) if clauses else []
     found = []
-    for start, end in _clauses(text, find_names):
-        kind = kind_of(text, start, end, turns, find_names)
-        pairs = _pairs(text, start, end, find_names) if kind == "specific" else ()
+    for start, end in clauses:
+        kind = kind_of(text, start, end, names, known)
+        pairs = _pairs(text, start, end, names) if kind == "specific" else ()
         found.append(Question(kind, text[start:end], start, pairs))
     return found
 
 
-@lru_cache(maxsize=65536)
-def _clauses(text: str, find_names: FindNames) -> tuple[tuple[int, int], ...]:
-    return tuple(asking_clauses(text, find_names))
-
-
-def _pairs(text: str, start: int, end: int, find_names: FindNames) -> tuple[Pair, ...]:
+def _pairs(text: str, start: int, end: int, names: Sequence[Mention]) -> tuple[Pair, ...]:
     """The pairs that a clause names, or else the sentence before it: "I have 80 for Ava on BLEU, what about you?" """
-    clause = text[start:end]
-    pairs = tuple(named_pairs(find_names(clause), clause))
-    if not pairs:
-        before = re.split(r"[.!?;\n]\s", text[:start].rstrip(" .!,;-/\n"))[-1]
-        pairs = tuple(named_pairs(find_names(before + clause), before + clause))
-    return pairs
+    for begin in (start, _begin_of_last_sentence(text[:start])):
+        pairs = tuple(named_pairs([name for name in names if begin <= name.start < end], text[begin:end]))
+        if pairs:
+            return pairs
+    return ()
+
+
+def _begin_of_last_sentence(said: str) -> int:
+    endings = re.finditer(r"[.!?;\n]\s", said.rstrip(" .!,;-/\n"))
+    return max((ending.end() for ending in endings), default=0)
 
 
 Seen = Mapping[str, Collection[Pair]]
@@ -109,8 +114,10 @@ def classify(
     for number, (seat, text) in enumerate(turns):
         if seat != asker:
             continue
+        if not _clauses(text, find_names):
+            continue
         earlier = [said for _, said in turns[max(0, number - 3) : number]][::-1]
-        questions = find_questions(untagged(text), find_names, earlier) if tag(text) == "message" else []
+        questions = _questions_of(text, context(earlier, find_names), find_names)
         reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), None)
         for question in questions:
             pairs = question.pairs
@@ -131,10 +138,27 @@ def classify(
     return found
 
 
+@lru_cache(maxsize=65536)
+def _clauses(turn: str, find_names: FindNames) -> tuple[tuple[int, int], ...]:
+    """Where a turn asks, without its tag; only in a message."""
+    return tuple(asking_clauses(untagged(turn), find_names)) if tag(turn) == "message" else ()
+
+
+@lru_cache(maxsize=65536)
+def _questions_of(turn: str, known: Context, find_names: FindNames) -> tuple[Question, ...]:
+    return tuple(_questions(untagged(turn), _clauses(turn, find_names), known, find_names))
+
+
 _REFUSES = phrases("""
     (?:do|does|did|can|could)(?:n~t|_not|not)_(?:know|have|see|say|tell) | no_(?:info|information|idea|data|score|clue) | not_sure | unsure
     | hard_to_say | (?:is|are|am|~s|~re)_(?:blank|unknown) | nothing_(?:on|for|about) | never_mind
 """)
+
+
+def forget() -> None:
+    """Empty the caches of all that was read."""
+    for cached in (_clauses, _questions_of, _said, named_last):
+        cached.cache_clear()
 
 
 def _answer(question: Question, reply: str | None, find_names: FindNames) -> tuple[bool, bool]:
