@@ -9,21 +9,18 @@ games. `--write` fits to all of it and writes slim_rl/analysis/kinds.npz.
 """
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.questions import HUMAN, LABELS, f1
+from benchmarks.questions import LABELS, f1, read_labelled
 from slim_rl.analysis.clauses import asking_clauses
 from slim_rl.analysis.kinds import KINDS, WEIGHTS, Feature, Model, context, features
 from slim_rl.analysis.questions import NAMES
-from slim_rl.games.matching.human import human_games, transcript
 
 PARTS = ("development", "development-2", "development-3", "development-4")
 WRITTEN = LABELS / "written"
@@ -45,7 +42,7 @@ class Example(NamedTuple):
 
 
 def examples(messages: Iterable[dict]) -> Iterator[Example]:
-    """Each labelled question of messages with `text`, `questions` and `turns` (those before, the last first)."""
+    """Each question of labelled messages."""
     for message in messages:
         text, names = message["text"], NAMES(message["text"])
         before = context(message["turns"], NAMES)
@@ -62,26 +59,6 @@ def examples(messages: Iterable[dict]) -> Iterator[Example]:
                 features(text, start, end, names, None),
                 KINDS.index(question["kind"]),
             )
-
-
-def in_games(path: Path) -> list[dict]:
-    """Labelled messages at places of human games, with the turns before them."""
-    games = {g["game_state"]["game_id"]: [t for _, t in transcript(g)] for g in human_games(HUMAN)}
-    messages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [m | {"turns": games[m["game_id"]][: m["index"]][:-4:-1]} for m in messages]
-
-
-def in_dialogues(path: Path) -> list[dict]:
-    """Labelled messages of written dialogues, with the turns before them."""
-    turns: dict[str, list[str]] = {}
-    messages = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        turn = json.loads(line)
-        said = turns.setdefault(turn["dialogue"], [])
-        if "text" in turn:
-            messages.append(turn | {"turns": said[:-4:-1]})
-        said.append(turn.get("action") or f"[message] {turn['text']}")
-    return messages
 
 
 def fit(data: Sequence[Example]) -> Model:
@@ -149,9 +126,9 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="write the weights of the fit to everything")
     options = parser.parse_args()
-    real = {part: list(examples(in_games(LABELS / f"{part}.jsonl"))) for part in PARTS}
-    varied = {part: list(examples(in_games(WRITTEN / f"{part}.jsonl"))) for part in PARTS}
-    dialogues = list(examples(in_dialogues(WRITTEN / "dialogues.jsonl")))
+    real = {part: list(examples(read_labelled(LABELS / f"{part}.jsonl"))) for part in PARTS}
+    varied = {part: list(examples(read_labelled(WRITTEN / f"{part}.jsonl"))) for part in PARTS}
+    dialogues = list(examples(read_labelled(WRITTEN / "dialogues.jsonl")))
     right = {"people's questions": 0.0, "questions written for their games": 0.0}
     for part in PARTS:
         others = [e for p in PARTS if p != part for e in PEOPLE * real[p] + varied[p]]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.questions [--labels FILE ...] [--speed] [--errors]
 
-Scores `find_questions`, which reads a message alone, and `classify`, which reads it in its game, against
-labelled messages (tests/analysis/questions; by default all parts that are there), each part by itself, with
-the seed's simple rules beside them on the same messages. A message with at least one question counts as
+Scores `find_questions`, which reads a message alone or with the turns before it, against labelled messages
+(tests/analysis/questions; by default all parts of people's games), each part by itself, with the seed's
+simple rules beside them on the same messages. A message with at least one question counts as
 positive for "question or not". For the kinds the questions of a message are counted one by one: as many as
 agree are true positives, the F1 of each kind is that over all messages, and the average is over the kinds
 that occur; its 95% interval is by the bootstrap over games. `--speed` reads a million messages on one core.
@@ -43,24 +43,35 @@ SIMPLE_RULES = {
 }
 
 
+def read_labelled(path: Path) -> list[dict]:
+    """The labelled messages of a file, each with `turns`: those before it, the last one first.
+
+    They are told by the file's own lines if it has those that are no messages, else by the human games.
+    """
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if not any("action" in line for line in lines):
+        return [line | {"turns": _human_turns()[line["game_id"]][: line["index"]][::-1]} for line in lines]
+    turns: dict[str, list[str]] = {}
+    messages = []
+    for line in lines:
+        said = turns.setdefault(line.get("dialogue") or line["game_id"], [])
+        if "text" in line:
+            messages.append(line | {"turns": said[::-1]})
+        said.append(line.get("action") or f"[message] {line['text']}")
+    return messages
+
+
+@cache
+def _human_turns() -> dict[int, list[str]]:
+    return {g["game_state"]["game_id"]: [turn for _, turn in transcript(g)] for g in human_games(HUMAN)}
+
+
 def alone(message: dict) -> Sequence[questions.Question]:
     return find_questions(message["text"])
 
 
 def in_context(message: dict) -> Sequence[questions.Question]:
-    return _by_turn().get((message["game_id"], message["index"]), ())
-
-
-@cache
-def _by_turn() -> dict[tuple[int, int], list[questions.Question]]:
-    """What `classify` finds in all games, by game and turn."""
-    found: dict[tuple[int, int], list[questions.Question]] = {}
-    for game in human_games(HUMAN):
-        turns = transcript(game)
-        for seat in SEATS:
-            for asked in classify(turns, seat, seen={}):
-                found.setdefault((game["game_state"]["game_id"], asked.turn), []).append(asked.question)
-    return found
+    return find_questions(message["text"], turns=message["turns"])
 
 
 FINDERS: dict[str, Finder] = {"a message alone": alone, "in its game": in_context}
@@ -104,7 +115,7 @@ def interval(sums: np.ndarray, resamples: int = 2000) -> tuple[float, float]:
 
 
 def score(path: Path, show_errors: bool) -> None:
-    messages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    messages = read_labelled(path)
     games, asked = len({m["game_id"] for m in messages}), sum(len(m["questions"]) for m in messages)
     print(f"{path.name}: {games} games, {len(messages)} messages, {asked} questions")
     rules = {name: lambda m, find=find: bool(find(m)) for name, find in FINDERS.items()}
