@@ -141,7 +141,6 @@ def test_names_of_another_game_bring_their_own_finder():
             ["[propose] BLEU: Ava Li", "[reject]", "[message] Some are wrong", "[message] Which ones?"],
             "proposal",
         ),
-        (["[message] How about Joseph", "[message] roberta?"], "proposal"),
         (["[message] How about Joseph", "[message] Ethan?"], "reviewer"),
         (["[message] Daniel is great on BLEU", "[message] Better than Sofia?"], "specific"),
         (["[message] I like Daniel on BLEU", "[message] Ok. Is that the same on your end?"], "specific"),
