@@ -78,9 +78,10 @@ _BEGINNING = rf"""(?:
     | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
     | who_(?!knows\b|cares\b|is_best\b)\w+
     )"""
+# A row of fillers can be read in one way only, or a long one would take for ever.
 _FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
-    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]* )*"""
+    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b )* [^\w"]*"""
 _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
     "hmm",
     "hm",

@@ -119,6 +119,14 @@ def test_a_question_knows_its_place_and_its_pairs():
     assert text[question.start :].startswith(question.text) and question.text.startswith("What")
 
 
+@pytest.mark.parametrize(
+    "word", ["and so ", "ok, ", "so ", "is ", "what ", "Ava and ", "please ", "which of the ", "maybe ", "- "]
+)
+def test_a_policy_that_repeats_itself_can_be_read(word):
+    """Readings that multiply with each word would not end."""
+    assert len(find_questions(word * 500 + "what about Ava?")) <= 2
+
+
 @settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text):
