@@ -25,7 +25,7 @@ from slim_rl.analysis.questions import NAMES
 PARTS = ("development", "development-2", "development-3", "development-4")
 WRITTEN = LABELS / "written"
 SEEN_AT_LEAST = 3
-"""How often a feature occurs before it gets an embedding."""
+"""How often a feature occurs before it gets an embedding; in a person's question it counts PEOPLE times."""
 MODELS, DIMENSIONS = 3, 16
 PEOPLE = 3
 """How often a person's question counts for each that was written."""
@@ -113,7 +113,7 @@ def score(model: Model, data: Sequence[Example]) -> np.ndarray:
 def show(name: str, sums: np.ndarray) -> None:
     by_kind = [f1(*row) for row in sums]
     print(
-        f"{name:50} {sums[:, 2].sum():5.0f} questions, {sums[:, 0].sum() / sums[:, 2].sum():.3f} right; F1 "
+        f"{name:66} {sums[:, 2].sum():5.0f} questions, {sums[:, 0].sum() / sums[:, 2].sum():.3f} right; F1 "
         + ", ".join(f"{kind} {value:.2f}" for kind, value in zip(KINDS, by_kind, strict=True))
         + f"; mean {np.nanmean(by_kind):.3f}",
         flush=True,
@@ -129,19 +129,21 @@ def main() -> None:
     real = {part: list(examples(read_labelled(LABELS / f"{part}.jsonl"))) for part in PARTS}
     varied = {part: list(examples(read_labelled(WRITTEN / f"{part}.jsonl"))) for part in PARTS}
     dialogues = list(examples(read_labelled(WRITTEN / "dialogues.jsonl")))
-    right = {"people's questions": 0.0, "questions written for their games": 0.0}
+    right = {
+        name: np.zeros((len(KINDS), 3))
+        for name in ("people's questions", "questions written for their games")
+    }
     for part in PARTS:
         others = [e for p in PARTS if p != part for e in PEOPLE * real[p] + varied[p]]
         model = fit(others + dialogues)
         for name, data in zip(right, (real[part], varied[part]), strict=True):
             right[name] += score(model, data)
     for name, sums in right.items():
-        show(f"{name}, their part left out", sums)
+        show(f"{name}, clauses given, their part left out", sums)
     if options.write:
         everything = [e for p in PARTS for e in PEOPLE * real[p] + varied[p]] + dialogues
-        model = fit(everything)
-        show("all, fitted to the same", score(model, everything))
-        model.save(WEIGHTS)
+        fit(everything).save(WEIGHTS)
+        show("all, fitted to the same", score(Model.load(WEIGHTS), everything))
 
 
 if __name__ == "__main__":

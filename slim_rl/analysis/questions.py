@@ -42,7 +42,8 @@ def find_questions(
 
     Args:
         find_names: finds reviewers and papers in a text.
-        turns: those before it, the last one first; without them the message is judged alone.
+        turns: those before it, the last one first, each with its tag like "[propose]" unless it is a message;
+            without them the message is judged alone.
     """
     known = None if turns is None else context(turns, find_names)
     return _questions(text, [*asking_clauses(text, find_names)], known, find_names)
@@ -61,17 +62,15 @@ def _questions(
 
 
 def _pairs(text: str, start: int, end: int, names: Sequence[Mention]) -> tuple[Pair, ...]:
-    """The pairs that a clause names, or else the sentence before it: "I have 80 for Ava on BLEU, what about you?" """
-    for begin in (start, _begin_of_last_sentence(text[:start])):
-        pairs = tuple(named_pairs([name for name in names if begin <= name.start < end], text[begin:end]))
-        if pairs:
-            return pairs
-    return ()
+    """The pairs that a clause names; what it leaves out, the sentence before it says.
 
-
-def _begin_of_last_sentence(said: str) -> int:
-    endings = re.finditer(r"[.!?;\n]\s", said.rstrip(" .!,;-/\n"))
-    return max((ending.end() for ending in endings), default=0)
+    "I have 80 for Ava on BLEU, what about you?", "Ava looks good. How is she on BLEU?"
+    """
+    own = [name for name in names if start <= name.start < end]
+    said = {name.kind for name in own}
+    if len(said) < 2 and (before := [*sentences(text[:start])]):
+        own = [n for n in names if before[-1][0] <= n.start < start and n.kind not in said] + own
+    return tuple(named_pairs(own, text[start:end]))
 
 
 Seen = Mapping[str, Collection[Pair]]
@@ -167,8 +166,8 @@ def _answer(question: Question, reply: str | None, find_names: FindNames) -> tup
         return False, False
     if tag(reply) != "message":
         return question.kind == "proposal", False
-    sentences = _said(reply, find_names)
-    about = [s for s in sentences if not s[0].isdisjoint(question.pairs)] or sentences
+    told = _said(reply, find_names)
+    about = [s for s in told if not s[0].isdisjoint(question.pairs)] or told
     informs = [number for _, refuses, number in about if not refuses]
     return bool(informs), any(informs)
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.fit_kinds import examples
 from benchmarks.questions import counts, in_context, kinds, question_or_not, read_labelled
+from slim_rl.analysis.kinds import WEIGHTS, Model
 from slim_rl.analysis.questions import classify, find_questions
 from slim_rl.config import MatchingConfig
 from slim_rl.games.matching import load_game
@@ -112,6 +114,29 @@ def test_several_questions_count_one_by_one(text, questions):
     assert len(found(text)) == questions
 
 
+def test_the_weights_are_those_of_the_features():
+    """Whoever changes what the model reads fits it again, or what it has learnt is never asked for."""
+    produced = set()
+    for path in (*LABELS.glob("development*.jsonl"), *(LABELS / "written").glob("*.jsonl")):
+        for example in examples(read_labelled(path)):
+            produced.update(example.in_dialogue)
+    known = Model.load(WEIGHTS).known
+    assert len(known) > 1000
+    assert produced.issuperset(known)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("I have 80 for Ava on BLEU, what about you?", {(0, 0)}),
+        ("I think Ava on BLEU is best. How good is Daniel there?", {(1, 0)}),
+    ],
+)
+def test_what_a_question_leaves_out_the_sentence_before_says(text, pairs):
+    [question] = find_questions(text)
+    assert (question.kind, set(question.pairs)) == ("specific", pairs)
+
+
 def test_a_question_knows_its_place_and_its_pairs():
     text = "I have none. / What are Ava's scores for BLEU and GloVe?"
     [question] = find_questions(text)
@@ -145,6 +170,15 @@ def test_names_of_another_game_bring_their_own_finder():
         (["[message] light green for Andrei", "[message] For what?"], "reviewer"),
         (["[message] Ethan is good on QuAC", "[message] how good?"], "specific"),
         (["[message] Electra is hard", "[message] Sorry, for who?"], "paper"),
+        (["[message] Andrei is hard to place", "[message] Sorry, for what?"], "reviewer"),
+        (["[propose] BLEU: Ava Li", "[message] What do you think?"], "proposal"),
+        (["[message] My board is nearly empty", "[message] What do you think?"], "general"),
+        (["[message] Hello", "[message] Which ones?"], "general"),
+        pytest.param(  # known errors
+            ["[message] How about Joseph", "[message] roberta?"],
+            "proposal",
+            marks=pytest.mark.xfail(strict=True),
+        ),
         (
             ["[propose] BLEU: Ava Li", "[reject]", "[message] Some are wrong", "[message] Which ones?"],
             "proposal",
