@@ -128,10 +128,10 @@ def named_last(turn: str, find_names: FindNames) -> str:
     if tag(turn) != "message":
         return "RP"
     text = untagged(turn)
-    return _said(text, find_names(text))[0]
+    return _names_in(text, find_names(text))[0]
 
 
-def _said(text: str, names: Sequence[Mention]) -> tuple[str, str, str]:
+def _names_in(text: str, names: Sequence[Mention]) -> tuple[str, str, str]:
     """What the last sentence with a name in it names, what the last sentence does, and how often up to twice."""
     last, named, several = "none", "", "none"
     for begin, _, end, _ in sentences(text):
@@ -144,13 +144,13 @@ def _said(text: str, names: Sequence[Mention]) -> tuple[str, str, str]:
 
 
 def features(
-    text: str, start: int, end: int, names: Sequence[Mention], context: Context | None
+    text: str, start: int, end: int, names: Sequence[Mention], known: Context | None
 ) -> list[Feature]:
     """What the model reads of the clause `text[start:end]`: its words, and what they may point to.
 
     Args:
         names: those in `text`.
-        context: None if the message is read alone.
+        known: None if the message is read alone.
     """
     words = ["<", *_tokens(text, start, end, names), ">"]
     echo = _ECHO.issuperset(words)
@@ -161,17 +161,13 @@ def features(
 
     named = "R" * (_REVIEWER in words) + "P" * (_PAPER in words)
     pronouns = "h" * (not _PERSONS.isdisjoint(words)) + "i" * (not _THINGS.isdisjoint(words))
-    topic, last, several = _said(text[:start], names) if start else ("", "none", "none")
+    topic, last, several = _names_in(text[:start], names) if start else ("", "none", "none")
     where = "here" if topic else "before"
-    if context:
-        topic = topic or context.topic
-        found += (
-            ("=after", context.after),
-            ("=after", named, context.after, last),
-            ("=early", str(context.early)),
-        )
+    if known:
+        topic = topic or known.topic
+        found += ("=after", known.after), ("=after", named, known.after, last), ("=early", str(known.early))
     found += ("=names", named), ("=said", named, last)
-    if topic or context:
+    if topic or known:
         found += (
             ("=topic", topic, where),
             ("=topic", named, topic, where),
@@ -253,6 +249,6 @@ def _fitted() -> Model:
     return Model.load(WEIGHTS)
 
 
-def kind_of(text: str, start: int, end: int, names: Sequence[Mention], context: Context | None) -> Kind:
+def kind_of(text: str, start: int, end: int, names: Sequence[Mention], known: Context | None) -> Kind:
     """The kind of the question that `text[start:end]` asks; arguments as of `features`."""
-    return _fitted().kind(features(text, start, end, names, context))
+    return _fitted().kind(features(text, start, end, names, known))

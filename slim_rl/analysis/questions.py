@@ -111,9 +111,7 @@ def classify(
     asked_before: set[Pair] = set()
     found: list[Asked] = []
     for number, (seat, text) in enumerate(turns):
-        if seat != asker:
-            continue
-        if not _clauses(text, find_names):
+        if seat != asker or not _clauses(text, find_names):
             continue
         earlier = [said for _, said in turns[max(0, number - 3) : number]][::-1]
         questions = _questions_of(text, context(earlier, find_names), find_names)

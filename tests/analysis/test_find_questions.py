@@ -17,6 +17,9 @@ from slim_rl.games.matching.scripted import reference_player, shy_partner
 
 LABELS = Path(__file__).parent / "questions"
 AGENT, PARTNER = "player-1", "player-2"
+KNOWN_ERROR = pytest.mark.xfail(
+    strict=True, reason="the rules before the classifier had it right; tests/analysis/questions/GUIDELINE.md"
+)
 
 
 def found(text):
@@ -27,11 +30,7 @@ def found(text):
     ("part", "question_or_not_f1", "kinds_f1"),
     [
         *((f"development{number}", 0.97, 0.95) for number in ("", "-2", "-3", "-4")),
-        (
-            "unseen",
-            0.95,
-            0.7,
-        ),  # a floor below what was measured, to notice damage by; not a figure to tune for
+        ("unseen", 0.95, 0.7),  # a floor to notice damage by, below what was measured
     ],
 )
 def test_people_are_read_as_labelled(part, question_or_not_f1, kinds_f1):
@@ -66,6 +65,7 @@ def test_people_are_read_as_labelled(part, question_or_not_f1, kinds_f1):
         ("how is Jo on Gleu", "specific"),  # short forms and slips
         ("LLaMA - who do you have?", "paper"),  # what stands before the clause
         ("Andrei is dark green on GLUE. What do you have there?", "specific"),
+        pytest.param("Alright, Morgan then?", "reviewer", marks=KNOWN_ERROR),
         ("Anywhere we can place Andrei?", "reviewer"),
         ("Could Daniel do it?", "proposal"),
         ("How about we swap Ava and Noah?", "proposal"),
@@ -174,11 +174,7 @@ def test_names_of_another_game_bring_their_own_finder():
         (["[propose] BLEU: Ava Li", "[message] What do you think?"], "proposal"),
         (["[message] My board is nearly empty", "[message] What do you think?"], "general"),
         (["[message] Hello", "[message] Which ones?"], "general"),
-        pytest.param(  # known errors
-            ["[message] How about Joseph", "[message] roberta?"],
-            "proposal",
-            marks=pytest.mark.xfail(strict=True),
-        ),
+        pytest.param(["[message] How about Joseph", "[message] roberta?"], "proposal", marks=KNOWN_ERROR),
         (
             ["[propose] BLEU: Ava Li", "[reject]", "[message] Some are wrong", "[message] Which ones?"],
             "proposal",
