@@ -148,8 +148,9 @@ def test_a_question_knows_its_place_and_its_pairs():
     "word", ["and so ", "ok, ", "so ", "is ", "what ", "Ava and ", "please ", "which of the ", "maybe ", "- "]
 )
 def test_a_policy_that_repeats_itself_can_be_read(word):
-    """Readings that multiply with each word would not end."""
-    assert len(find_questions(word * 500 + "what about Ava?")) <= 2
+    """Readings that multiply with each word would not end, above all where nothing asks behind them."""
+    for last in ("what about Ava?", "zebra is?", "zebra is"):
+        assert len(find_questions(word * 200 + last)) <= 2
 
 
 @settings(deadline=None)
