@@ -26,7 +26,7 @@ _TELLTALE = frozenset(
         tell give share show send list provide report describe explain remind let lmk need know hear wondering wonder
         curious want wanna thoughts ideas suggestions check ask asking request requesting care canwe doyou canyou
         you lemme wdyt whatcha help like love r u got mind kindly pls plz name suggest sound else gimme y confirm say waiting
-        whatve whyd isnt arent dont doesnt didnt cant couldnt wont wouldnt shouldnt havent hasnt""",
+        whatve whyd hbu lmk anywhere somewhere isnt arent dont doesnt didnt cant couldnt wont wouldnt shouldnt havent hasnt""",
     )
 )
 _LETTERS = re.compile(r"[a-z]+")
@@ -42,16 +42,17 @@ _MATTER = """(?: (?:score|value|rating|number|paper|reviewer|option|idea|suggest
 _KINDLY = "(?:(?:please|pls|plz|kindly|just|maybe|also|do)_)*"
 # What asks wherever a clause begins.
 _OPENING = rf"""(?:
-    (?:what|how)_(?:about|bout) | what_if | why~d | wdyt | what(?:_u|_you|cha)_got
+    (?:what|how)_(?:about|bout|abt)(?!_this\W*$) | what_if | why~d | wdyt | what(?:_u|_you|cha)_got
+    | why_(?:reject|not_\w+) | what_happen(?:s|ed)(?!_(?:is|was)\b) | what_made_you | what_(?!i_|we_|you_|u_)\w+_(?:do|did|are|would|can|could|should|will)_(?:you|u|we|i|they)\b | how_goes
     | (?:how|who|where)(?:['\u2019]s|s) | what(?:['\u2019]s|s)(?!_(?:best|good|left|important)_(?:for|is)\b)
     | (?:what|wha|how|who|whom|where|why)_(?:else_)?{_AUX}
     | (?:what|who|whom|where|which|how|why)_(?:else_)?u_\w+ | (?:what|who|where)_you_got | (?:what|who|where|how)_else
-    | which_(?:of_)?(?:us|you|u|them|these|those|ones?|other|way) | how_\w+_(?:is|are|was|do|does|did)
+    | which_(?:us|you|u|them|these|those|ones?|other|way) | which_of_(?!course\b|which\b)\w+ | how_\w+_{_AUX}
     | which_(?:of_)? (?:\w+_){{0,2}}? {_MATTER} | what_(?!an?_)(?:\w+_){{0,2}}? {_MATTER}
     | how_(?:good|well|strong|high|bad|much|many|confident|come|green|dark|red|r_(?:u|you))
     | (?!do_(?:it|that|this)\b|what_an?\b) {_AUX}_{_WHO} | canwe | doyou | canyou
     | (?:got_)?any_(?:ideas?|chance|thoughts|objections?|luck|suggestions?|preferences?|good|better|greens?|info|reds?|colou?rs?|scores?|squares?|spots?|other)
-    | got_(?:any\w*|something|somebody|an?_better) | what~ve_(?:you|u) | y_(?:not|did|is|are|u)
+    | got_(?:any\w*|something|somebody|another|an?_(?:better|spot|place|name|score|number|option)) | what~ve_(?:you|u) | y_(?:not|did|is|are|u)
     | mind_(?:sharing|telling|if|giving)
     | {_KINDLY} (?: (?:gimme|(?:tell|give|show|send|remind)_(?:me|us)|tell_(?=wh|if))(?!_(?:a|an|one|another|the|your)_(?:\w+_)?(?:proposal|one|sec|second|moment|minute)\b)
                      | (?:let_(?:me|us)_know|lemme_know|lmk) (?=_(?:if|wh\w+|how|about|your|the|of|any\w*)\b) )
@@ -64,32 +65,39 @@ _OPENING = rf"""(?:
 _BEGINNING = rf"""(?:
     {_OPENING}
     | {_AUX}_(?:your|the|my|our|all|both|either)
-    | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
+    | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b|really\b|well\b|pretty\b|very\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
         (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
         |like|just|still|taken|open|available|higher|lower|darker|stronger|any|have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
     | {_KINDLY} (?:(?:share|provide|report|list|describe|explain)(?=_\w)|suggest(?=_(?:me|a|some)\b)|name(?=_(?:me|the|your|one)\b))(?!_(?:one|it|this)\b)
     | (?:wanna|mind)_\w+ | sound_good(?=\W*$)
-    | u_(?:got|want|wanna|think|like|prefer|ready|sure|sticking|ok|cool|good|fine) | you_(?:ok|okay|cool|good|fine|happy)_(?:w|with|on)\b | you_(?:ready|set)
-    | you_(?:got|have|see|know)_(?:any\w*|someone|somebody|if|wh\w+)
+    | u_(?:got|want|wanna|think|like|prefer|ready|sure|sticking|ok|cool|good|fine|agree|accept|mind) | u_(?:still_)?(?:there|here)(?=\W*$)
+    | you_(?:ok|okay|cool|good|fine|happy|comfortable|alright)_(?:w|with|on|if|having|putting)\b
+    | you_(?:ready|set) | you_(?:still_)?(?:there|here|with_me)(?=\W*$)
+    | (?:what|which)_(?!(?:i|we|you|u|they|he|she|it)_)\w+_(?:would|should|does|do|did|could|can|will)_(?!is\b|not\b|be\b)\w+
+    | which_(?:is_(?:best|better|stronger|greener|higher)|are_(?:your|the)|do_you|look)
+    | (?:you|u)_(?:got|have|see|know)_(?:any\w*|someone|somebody|if|wh\w+)
     | so_(?:is|are|do|does|did)_(?:you|u|we|that|this|it)_\w+
     | need_(?!to_(?!know|hear|see)|a\b|one\b|some) | waiting_to_hear | request(?:ing)? | asking_(?:about|for) | ask_about
     | (?:want|care)_to | have_any | want_me
     | (?:any|anything|anyone|anybody)(?!_of\b)(?!(?:_(?!wh\w+\b|that\b|how\b|if\b)\w+){{0,4}}_(?:is|are|would_be|will|works|looks|could|can|should)\b)
-    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide)
+    | (?:any|some)where | thoughts | (?:and_)?you(?=\W*$) | help_me_(?:find|choose|pick|decide) | why(?=\W*$) | hbu
     | who_(?!knows\b|cares\b|is_best\b)\w+
     )"""
 # Possessive, so that a row of fillers can be read in one way only; a long one would take for ever.
 _FILLER = r"""(?: \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|now|well|ok|okay|k|alright|hi|hello|hey|thanks|thank_you|great|cool
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
-    |meanwhile|again|please(?=,)|else|yo|hiya|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]*+ )*"""
+    |meanwhile|again|please(?=,)|else|yo|hiya|wait|bro|snap|wow|omg|man|damn|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]*+ )*"""
 _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {"hm", "umm"}
-_MAY_OPEN = _TELLTALE | {"i", "we", "please", "maybe", "also", "just"}
+_MAY_OPEN = _TELLTALE | {"i", "we", "please", "maybe", "perhaps", "also", "just"}
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = phrases(rf"[^\w]*+ {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = phrases(
     rf"{_OPENING} | maybe | perhaps | (?:does|will|can|could|would|should|might)_(?!be\b)[\w'\u2019]+ | (?:is|are)_(?!\w+ing\b)[\w'\u2019]+_(?:good|ok|okay|better|any)"
 )
 _OPENING_HERE = phrases(_OPENING)
+# Before a name these turn a statement into a question: "is Ava a 9 anywhere".
+_TURNING = frozenset({"is", "are", "was", "does", "can", "could", "would", "should", "will"})
+_TURNED = phrases(rf"[^\w]*+ {_FILLER} (?P<clause> {_AUX} )_", whole=False)
 # Where a clause may begin in mid-sentence, in lower case, with its first word.
 _JOINT = re.compile(
     r"(?:[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) )(?=([a-z]+))"
@@ -112,8 +120,9 @@ _DANGLES = phrases(
 )
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
-_TAG = phrases(r"""\b (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha|who_knows|who_cares
+_TAG = phrases(r"""\b(?<!\bor_) (?: right|ok|okay|k|yeah|yes|no|huh|eh|correct|alright|y~know|you_know|know_what_i_mean|lol|haha|who_knows|who_cares
     | (?:isn|aren|doesn|don|won|wasn|didn)~t_(?:it|he|she|they|you|we) )\W*$""", whole=False)  # fmt: skip
+_TAG_ENDS = frozenset(re.findall(r"[a-z]+", _TAG.pattern)) | {"yknow"}
 _RHETORICAL = phrases(r"""\W* (?:\w+\W+){0,2}? (?: who_knows|who_cares|why_not|what_can_(?:you|i)_(?:do|say)|what_do_i_know
     |how_should_i_know|what_the_\w+|how_hard_can.*|you_know_what|guess_what|really|seriously|wow|what_else_can_we_do ) \W*$""", whole=False)  # fmt: skip
 _OF_ONESELF = phrases(
@@ -139,7 +148,7 @@ def asking_clauses(text: str, find_names: FindNames) -> Iterator[tuple[int, int]
             ):
                 held = (held[0], end)
                 continue
-        start = _start_with_mark(sentence) if mark else _start_without_mark(sentence)
+        start = _start_with_mark(sentence) if mark else _start_without_mark(sentence, find_names)
         if held and (start is not None or not mark):
             yield held
             held = None
@@ -177,7 +186,7 @@ def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
         yield begin, len(text), len(text), False
 
 
-def _start_without_mark(sentence: str) -> int | None:
+def _start_without_mark(sentence: str, find_names: FindNames) -> int | None:
     """Where what asks begins in a sentence; None if nothing does."""
     lowered = sentence.lower()
     if len(lowered) != len(sentence):  # "\u0130" becomes two; places must stay what they are
@@ -185,17 +194,29 @@ def _start_without_mark(sentence: str) -> int | None:
     words = _LETTERS.findall(lowered)
     if _TELLTALE.isdisjoint(words):
         return None
-    if _may_begin(words) and (begins := _BEGINS.match(sentence)):
+    first = _first_that_may_ask(words)
+    if first and (begins := _BEGINS.match(sentence)):
         return begins.start("clause")
+    seeking = not _SEEKING.isdisjoint(words)
     for joint in _JOINT.finditer(lowered):
-        here = joint.end()
-        if (
-            joint[1] in _MAY_OPEN
-            and _OPENING_HERE.match(sentence, here)
-            and not _RELATIVE.match(sentence, joint.start())
-        ):
+        here, word = joint.end(), joint[1]
+        if word not in _MAY_OPEN or (not seeking and word in ("i", "we")):
+            continue
+        opens = _OPENING_HERE.match(sentence, here) and not _RELATIVE.match(sentence, joint.start())
+        turns = word in _TURNING and joint[0].endswith(("and ", "but ", "or ", "then "))  # not "so can Ava"
+        if opens or (turns and _is_name_at(here + len(word) + 1, find_names(sentence))):
             return 0 if _SUPPOSED.match(sentence) else here
+    if (
+        first in _TURNING
+        and (turned := _TURNED.match(sentence))
+        and _is_name_at(turned.end(), find_names(sentence))
+    ):
+        return turned.start("clause")
     return None
+
+
+def _is_name_at(place: int, names: list[Mention]) -> bool:
+    return any(name.start == place for name in names)
 
 
 def _start_with_mark(sentence: str) -> int | None:
@@ -204,6 +225,8 @@ def _start_with_mark(sentence: str) -> int | None:
         return None
     if begins := _BEGINS.match(sentence):
         return begins.start("clause")
+    if _MAY_OPEN.isdisjoint(_LETTERS.findall(sentence.lower())):
+        return 0
     first = None
     for opening in _OPENS.finditer(sentence):
         here = opening.start()
@@ -215,27 +238,33 @@ def _start_with_mark(sentence: str) -> int | None:
     return first or 0
 
 
-def _may_begin(words: list[str]) -> bool:
-    """A quick look, before `_BEGINS` takes a close one."""
+def _first_that_may_ask(words: list[str]) -> str | None:
+    """The first word that is no filler if it may begin a question: a quick look, before `_BEGINS` takes a close one."""
     for word in words:
         if word in _TELLTALE:
-            return True
+            return word
         if word in ("i", "we"):
-            return not _SEEKING.isdisjoint(words)
+            return None if _SEEKING.isdisjoint(words) else word
         if word not in _FILLERS:
-            return False
-    return False
+            return None
+    return None
 
 
 def _is_no_question(sentence: str) -> bool:
     """Whether a sentence with a question mark seeks no answer all the same."""
     if len(sentence) < 60 and (_RHETORICAL.match(sentence) or _GREETING.match(sentence)):
         return True
-    tag = _TAG.search(sentence, max(0, len(sentence) - 20))  # a tag is short
+    tag = _ends_like_a_tag(sentence) and _TAG.search(sentence, max(0, len(sentence) - 20))  # a tag is short
     if tag and re.search(r"\w", sentence[: tag.start()]):
         return _BEGINS.match(sentence) is None and _OPENING_HERE.search(sentence[: tag.start()]) is None
     oneself = _OF_ONESELF.match(sentence)
     return oneself is not None and _OPENING_HERE.search(sentence, oneself.end()) is None
+
+
+def _ends_like_a_tag(sentence: str) -> bool:
+    """A quick look, before `_TAG` takes a close one."""
+    words = _LETTERS.findall(sentence[-20:].lower())
+    return bool(words) and words[-1] in _TAG_ENDS
 
 
 _SMALL = phrases("or | and | so | ok | okay | now | then | next | for | on | in | at | as_for | with | also")

@@ -45,17 +45,19 @@ def find_questions(
         turns: those before it, the last one first, each with its tag like "[propose]" unless it is a message;
             without them the message is judged alone.
     """
-    known = None if turns is None else context(turns, find_names)
-    return _questions(text, [*asking_clauses(text, find_names)], known, find_names)
+    clauses = [*asking_clauses(text, find_names)]
+    if not clauses:
+        return []
+    return _questions(text, clauses, None if turns is None else context(turns, find_names), find_names)
 
 
 def _questions(
     text: str, clauses: Sequence[tuple[int, int]], known: Context | None, find_names: FindNames
 ) -> list[Question]:
-    names = find_names(text[: clauses[-1][1]]) if clauses else []
-    found = []
+    names = find_names(text[: clauses[-1][1]])
+    found: list[Question] = []
     for start, end in clauses:
-        kind = kind_of(text, start, end, names, known)
+        kind = kind_of(text, start, end, names, known, found[-1].kind if found else None)
         pairs = _pairs(text, start, end, names) if kind == "specific" else ()
         found.append(Question(kind, text[start:end], start, pairs))
     return found

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fit_kinds import examples
+from benchmarks.kinds_data import drawn, people, read, varied, written
 from benchmarks.questions import counts, in_context, kinds, question_or_not, read_labelled
-from slim_rl.analysis.kinds import WEIGHTS, Model
+from slim_rl.analysis.kinds import KINDS, WEIGHTS, Model
 from slim_rl.analysis.questions import classify, find_questions
 from slim_rl.config import MatchingConfig
 from slim_rl.games.matching import load_game
@@ -17,9 +18,7 @@ from slim_rl.games.matching.scripted import reference_player, shy_partner
 
 LABELS = Path(__file__).parent / "questions"
 AGENT, PARTNER = "player-1", "player-2"
-KNOWN_ERROR = pytest.mark.xfail(
-    strict=True, reason="the rules before the classifier had it right; tests/analysis/questions/GUIDELINE.md"
-)
+KNOWN_ERROR = pytest.mark.xfail(strict=True, reason="known; tests/analysis/questions/GUIDELINE.md")
 
 
 def found(text):
@@ -29,8 +28,8 @@ def found(text):
 @pytest.mark.parametrize(
     ("part", "question_or_not_f1", "kinds_f1"),
     [
-        *((f"development{number}", 0.97, 0.95) for number in ("", "-2", "-3", "-4")),
-        ("unseen", 0.95, 0.7),  # a floor to notice damage by, below what was measured
+        *((f"development{number}", 0.97, 0.95) for number in ("", "-2", "-3", "-4", "-5")),
+        ("unseen", 0.93, 0.7),  # a floor to notice damage by, below what was measured
     ],
 )
 def test_people_are_read_as_labelled(part, question_or_not_f1, kinds_f1):
@@ -114,15 +113,33 @@ def test_several_questions_count_one_by_one(text, questions):
     assert len(found(text)) == questions
 
 
+def test_patterns_draw_whole_questions():
+    for line in (LABELS / "written" / "patterns.txt").read_text().splitlines():
+        kind, pattern = line.split(": ", 1)
+        assert kind in KINDS
+        for seed in range(5):
+            assert not set("(){}|") & set(drawn(pattern, Random(seed))), line
+
+
 def test_the_weights_are_those_of_the_features():
     """Whoever changes what the model reads fits it again, or what it has learnt is never asked for."""
-    produced = set()
-    for path in (*LABELS.glob("development*.jsonl"), *(LABELS / "written").glob("*.jsonl")):
-        for example in examples(read_labelled(path)):
-            produced.update(example.in_dialogue)
-    known = Model.load(WEIGHTS).known
-    assert len(known) > 1000
-    assert produced.issuperset(known)
+    produced = Counter(feature for question, _ in [*people(), *written()] for feature in {*read(question)})
+    known = {*Model.load(WEIGHTS).known}
+    common = {feature for feature, times in produced.items() if times >= 30}
+    assert len(common) > 1000
+    assert common <= known
+    made = {(feature[0], len(feature)) for feature in produced if feature[0].startswith("=")}
+    assert {(feature[0], len(feature)) for feature in known if feature[0].startswith("=")} == made
+
+
+def test_variations_are_whole_questions_and_the_same_each_time():
+    asked = [question for question, _ in people()]
+    first, again = ([*varied(asked, lambda word: ["so", "green"], 200)] for _ in range(2))
+    assert first == again
+    assert len({question.clause for question in first} - {question.clause for question in asked}) > 50
+    for question in first:
+        assert question.clause.strip()
+        assert question.end == len(question.text)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,7 @@ def test_names_of_another_game_bring_their_own_finder():
         (["[propose] BLEU: Ava Li", "[message] What do you think?"], "proposal"),
         (["[message] My board is nearly empty", "[message] What do you think?"], "general"),
         (["[message] Hello", "[message] Which ones?"], "general"),
-        pytest.param(["[message] How about Joseph", "[message] roberta?"], "proposal", marks=KNOWN_ERROR),
+        (["[message] How about Joseph", "[message] roberta?"], "proposal"),
         (
             ["[propose] BLEU: Ava Li", "[reject]", "[message] Some are wrong", "[message] Which ones?"],
             "proposal",

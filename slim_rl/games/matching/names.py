@@ -8,10 +8,8 @@ import html
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rapidfuzz import fuzz, process
 from rapidfuzz.distance import OSA
@@ -92,8 +90,7 @@ class InvalidProposal(ValueError):
     """A proposal that is not one paper for each reviewer; the message says which line is wrong and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(NamedTuple):
     """A name inside a text: `text[start:end]`, without a possessive 's."""
 
     kind: Kind
@@ -147,12 +144,13 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
     mentions: list[Mention] = []
     matches = list(_WORD.finditer(text))
     position = 0  # a title's words are not looked at again: no mention starts before it
-    for here, following in zip_longest(matches, matches[1:]):
+    for number, here in enumerate(matches, start=1):
         word = here[0].lower()
         found = look_up(word)
         if found is None or here.start() < position:
             continue
         kind, index = found
+        following = matches[number] if number < len(matches) else None
         position = here.end()
         if kind == "paper":
             title = _SUBTITLE_PATTERNS[index].match(text, position)
