@@ -102,7 +102,7 @@ def drawn(pattern: str, random: Random) -> str:
 def varied(
     questions: Sequence[Asked], similar: Callable[[str], Sequence[str]], count: int
 ) -> Iterator[Asked]:
-    """Variations of questions, for a teacher to label: what they mean, and whether anything, is left open.
+    """Variations of questions, for a teacher to label: a variation may mean something else, or nothing.
 
     Like the augmentation of Tang et al. 2019 ("Distilling Task-Specific Knowledge from BERT into Simple Neural
     Networks", arXiv 1903.12136) and of TinyBERT (Jiao et al. 2020, arXiv 1909.10351), with clauses that go on as

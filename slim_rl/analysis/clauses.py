@@ -225,7 +225,9 @@ def _start_with_mark(sentence: str) -> int | None:
         return None
     if begins := _BEGINS.match(sentence):
         return begins.start("clause")
-    if _MAY_OPEN.isdisjoint(_LETTERS.findall(sentence.lower())):
+    if _MAY_OPEN.isdisjoint(
+        _LETTERS.findall(sentence.lower())
+    ):  # a quick look, before `_OPENS` takes a close one
         return 0
     first = None
     for opening in _OPENS.finditer(sentence):

@@ -263,13 +263,6 @@ def _fitted() -> Model:
     return Model.load(WEIGHTS)
 
 
-def kind_of(
-    text: str,
-    start: int,
-    end: int,
-    names: Sequence[Mention],
-    known: Context | None,
-    previous: Kind | None,
-) -> Kind:
-    """The kind of the question that `text[start:end]` asks; arguments as of `features`."""
-    return _fitted().kind(features(text, start, end, names, known, previous))
+def kind_of(found: Iterable[Feature]) -> Kind:
+    """The kind of the question that has these features."""
+    return _fitted().kind(found)

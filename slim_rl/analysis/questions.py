@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from slim_rl.analysis.clauses import FindNames, asking_clauses, phrases, sentences
-from slim_rl.analysis.kinds import Context, Kind, context, kind_of, named_last, tag, untagged
+from slim_rl.analysis.kinds import Context, Kind, context, features, kind_of, named_last, tag, untagged
 from slim_rl.games.matching.names import Mention, find_mentions
 from slim_rl.games.matching.questions import Pair, named_pairs
 
@@ -57,7 +57,8 @@ def _questions(
     names = find_names(text[: clauses[-1][1]])
     found: list[Question] = []
     for start, end in clauses:
-        kind = kind_of(text, start, end, names, known, found[-1].kind if found else None)
+        previous = found[-1].kind if found else None
+        kind = kind_of(features(text, start, end, names, known, previous))
         pairs = _pairs(text, start, end, names) if kind == "specific" else ()
         found.append(Question(kind, text[start:end], start, pairs))
     return found

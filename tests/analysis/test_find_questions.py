@@ -18,7 +18,10 @@ from slim_rl.games.matching.scripted import reference_player, shy_partner
 
 LABELS = Path(__file__).parent / "questions"
 AGENT, PARTNER = "player-1", "player-2"
-KNOWN_ERROR = pytest.mark.xfail(strict=True, reason="known; tests/analysis/questions/GUIDELINE.md")
+TAKEN_FOR_A_PROPOSAL = pytest.mark.xfail(
+    strict=True,
+    reason="names a reviewer alone, yet is taken for a proposal: tests/analysis/questions/GUIDELINE.md",
+)
 
 
 def found(text):
@@ -29,7 +32,7 @@ def found(text):
     ("part", "question_or_not_f1", "kinds_f1"),
     [
         *((f"development{number}", 0.97, 0.95) for number in ("", "-2", "-3", "-4", "-5")),
-        ("unseen", 0.93, 0.7),  # a floor to notice damage by, below what was measured
+        ("unseen", 0.95, 0.7),  # a floor to notice damage by, below what was measured
     ],
 )
 def test_people_are_read_as_labelled(part, question_or_not_f1, kinds_f1):
@@ -64,7 +67,7 @@ def test_people_are_read_as_labelled(part, question_or_not_f1, kinds_f1):
         ("how is Jo on Gleu", "specific"),  # short forms and slips
         ("LLaMA - who do you have?", "paper"),  # what stands before the clause
         ("Andrei is dark green on GLUE. What do you have there?", "specific"),
-        pytest.param("Alright, Morgan then?", "reviewer", marks=KNOWN_ERROR),
+        pytest.param("Alright, Morgan then?", "reviewer", marks=TAKEN_FOR_A_PROPOSAL),
         ("Anywhere we can place Andrei?", "reviewer"),
         ("Could Daniel do it?", "proposal"),
         ("How about we swap Ava and Noah?", "proposal"),
