@@ -5,6 +5,7 @@ What counts is written down in `tests/analysis/questions/GUIDELINE.md`.
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from slim_rl.games.matching.names import Mention
 
@@ -12,9 +13,12 @@ FindNames = Callable[[str], list[Mention]]
 
 
 def phrases(pattern: str, whole: bool = True) -> re.Pattern[str]:
-    """`pattern` over several lines, in any case: _ for a blank, ~ for an apostrophe that may be missing."""
+    """`pattern` over several lines, for text in lower case: _ for a blank, ~ for an apostrophe that may be missing.
+
+    Not re.IGNORECASE: with it, each of a hundred alternatives is tried in full where one letter would tell.
+    """
     pattern = pattern.replace("_", "[ ]").replace("~", "['\u2019]?")
-    return re.compile(rf"\b(?:{pattern})\b" if whole else pattern, re.IGNORECASE | re.VERBOSE)
+    return re.compile(rf"\b(?:{pattern})\b" if whole else pattern, re.VERBOSE)
 
 
 # Without any of these words and without a mark a sentence asks nothing: most sentences end here.
@@ -67,7 +71,7 @@ _BEGINNING = rf"""(?:
     | {_AUX}_(?:your|the|my|our|all|both|either)
     | (?!\w+n['\u2019]?t_|do_) {_AUX}_(?!be\b|have\b|not\b|been\b|go\b|do\b|really\b|well\b|pretty\b|very\b)[\w'\u2019]+(?:_[\w'\u2019]+)?_ (?:a_|an_|any_|really_|just_|as_|your_|the_|much_|more_|less_|very_|better_)*
         (?:good|well|better|best|bad|great|strong|ok|okay|fine|free|dark|green|red|blank|unknown|solid|decent|at|in|on|for|than
-        |like|just|still|taken|open|available|higher|lower|darker|stronger|any|have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed|(?-i:[A-Z])\w+)
+        |like|just|still|taken|open|available|higher|lower|darker|stronger|any|have|know|work|look|do|fit|see|score|get|seem|sound|go|match|be|handle|review|take|\w+ed)
     | {_KINDLY} (?:(?:share|provide|report|list|describe|explain)(?=_\w)|suggest(?=_(?:me|a|some)\b)|name(?=_(?:me|the|your|one)\b))(?!_(?:one|it|this)\b)
     | (?:wanna|mind)_\w+ | sound_good(?=\W*$)
     | u_(?:got|want|wanna|think|like|prefer|ready|sure|sticking|ok|cool|good|fine|agree|accept|mind) | u_(?:still_)?(?:there|here)(?=\W*$)
@@ -102,7 +106,9 @@ _TURNED = phrases(rf"[^\w]*+ {_FILLER} (?P<clause> {_AUX} )_", whole=False)
 _JOINT = re.compile(
     r"(?:[-,:(\u2013\u2014]+ *(?:(?:and|but|so|or|then|also) )?| (?:and|but|so|or|because|since) )(?=([a-z]+))"
 )
-_RELATIVE = re.compile(r", who(?: is| are(?! you| u| we)|['\u2019]?s)\b", re.IGNORECASE)
+_JOINING = frozenset({"and", "but", "so", "or", "because", "since"})
+_PAUSE = re.compile(r"[-,:(\u2013\u2014]")
+_RELATIVE = re.compile(r", who(?: is| are(?! you| u| we)|['\u2019]?s)\b")
 _JOINED = phrases(r"(?: [-,:(\u2013\u2014] | \b(?:and|but|so|or|because|since) ) \W* $", whole=False)
 # What stands before a question and belongs to it: "If we put Ethan on LLaMA, ...", "For BLEU, ..."
 _SUPPOSED = phrases(
@@ -135,20 +141,23 @@ _GREETING = phrases(r"\W* (?: hi|hello|hey|there|sir|mam|ma'am|partner|\W )+ $",
 
 def asking_clauses(text: str, find_names: FindNames) -> Iterator[tuple[int, int]]:
     """Start and end of each clause that asks."""
+    lowered = _lowered(text)
     held: tuple[int, int] | None = None  # a question that the next line may go on with
     listing = False  # in the lines below "Please tell me your scores for:"
-    for begin, stop, end, mark in sentences(text):
-        sentence = text[begin:stop]
+    for begin, stop, end, mark in sentences(lowered):
+        sentence = lowered[begin:stop]
         if held:
             listing = not mark and (listing or text[held[1] - 1] == ":")
             if (
-                _DANGLES.search(text, max(held[0], held[1] - 12), held[1])
+                _DANGLES.search(lowered, max(held[0], held[1] - 12), held[1])
                 or (listing and _LISTED.match(sentence))
-                or (_CONTINUES.match(sentence) and (mark or _is_bare(sentence, find_names(sentence))))
+                or (_CONTINUES.match(sentence) and (mark or _is_bare(sentence, find_names(text[begin:stop]))))
             ):
                 held = (held[0], end)
                 continue
-        start = _start_with_mark(sentence) if mark else _start_without_mark(sentence, find_names)
+        start = (_start_with_mark if mark else _start_without_mark)(
+            sentence, partial(find_names, text[begin:stop])
+        )
         if held and (start is not None or not mark):
             yield held
             held = None
@@ -163,6 +172,14 @@ def asking_clauses(text: str, find_names: FindNames) -> Iterator[tuple[int, int]
                 held = None
     if held:
         yield held
+
+
+def _lowered(text: str) -> str:
+    """In lower case, every sign in its place: one that would become two ("\u0130") stays."""
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        lowered = "".join(low if len(low := sign.lower()) == 1 else sign for sign in text)
+    return lowered
 
 
 def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
@@ -186,52 +203,53 @@ def sentences(text: str) -> Iterator[tuple[int, int, int, bool]]:
         yield begin, len(text), len(text), False
 
 
-def _start_without_mark(sentence: str, find_names: FindNames) -> int | None:
-    """Where what asks begins in a sentence; None if nothing does."""
-    lowered = sentence.lower()
-    if len(lowered) != len(sentence):  # "\u0130" becomes two; places must stay what they are
-        lowered = sentence
-    words = _LETTERS.findall(lowered)
+def _start_without_mark(sentence: str, find_names: Callable[[], list[Mention]]) -> int | None:
+    """Where what asks begins in a sentence, which is in lower case; None if nothing does."""
+    words = _LETTERS.findall(sentence)
     if _TELLTALE.isdisjoint(words):
         return None
     first = _first_that_may_ask(words)
     if first and (begins := _BEGINS.match(sentence)):
         return begins.start("clause")
     seeking = not _SEEKING.isdisjoint(words)
-    for joint in _JOINT.finditer(lowered):
+    # A quick look, before `_JOINT` takes a close one.
+    may_join = not _JOINING.isdisjoint(words) or _PAUSE.search(sentence)
+    for joint in _JOINT.finditer(sentence) if may_join else ():
         here, word = joint.end(), joint[1]
         if word not in _MAY_OPEN or (not seeking and word in ("i", "we")):
             continue
         opens = _OPENING_HERE.match(sentence, here) and not _RELATIVE.match(sentence, joint.start())
         turns = word in _TURNING and joint[0].endswith(("and ", "but ", "or ", "then "))  # not "so can Ava"
-        if opens or (turns and _is_name_at(here + len(word) + 1, find_names(sentence))):
+        if opens or (turns and _is_name_at(here + len(word) + 1, find_names())):
             return 0 if _SUPPOSED.match(sentence) else here
-    if (
-        first in _TURNING
-        and (turned := _TURNED.match(sentence))
-        and _is_name_at(turned.end(), find_names(sentence))
-    ):
-        return turned.start("clause")
-    return None
+    return _start_before_name(sentence, find_names) if first in _TURNING else None
+
+
+def _start_before_name(sentence: str, find_names: Callable[[], list[Mention]]) -> int | None:
+    """Where a sentence like "So is Ava a 9 anywhere" begins to ask."""
+    turned = _TURNED.match(sentence)
+    return turned.start("clause") if turned and _is_name_at(turned.end(), find_names()) else None
 
 
 def _is_name_at(place: int, names: list[Mention]) -> bool:
     return any(name.start == place for name in names)
 
 
-def _start_with_mark(sentence: str) -> int | None:
+def _start_with_mark(sentence: str, find_names: Callable[[], list[Mention]]) -> int | None:
     """The same of a sentence that ends with a question mark."""
     if _is_no_question(sentence):
         return None
     if begins := _BEGINS.match(sentence):
         return begins.start("clause")
-    if _MAY_OPEN.isdisjoint(
-        _LETTERS.findall(sentence.lower())
-    ):  # a quick look, before `_OPENS` takes a close one
-        return 0
-    first = None
-    for opening in _OPENS.finditer(sentence):
-        here = opening.start()
+    if (before_name := _start_before_name(sentence, find_names)) is not None:
+        return before_name
+    first, after = None, 0
+    for word in _LETTERS.finditer(sentence):
+        here = word.start()
+        # A quick look at the word, before `_OPENS` takes a close one.
+        if here < after or word[0] not in _MAY_OPEN or not (opening := _OPENS.match(sentence, here)):
+            continue
+        after = opening.end()
         joined = _JOINED.search(sentence, max(0, here - 10), here) is not None
         if joined or (first is None and _OPENING_HERE.match(sentence, here)):
             first = 0 if _SUPPOSED.match(sentence, 0, here) else here
@@ -265,7 +283,7 @@ def _is_no_question(sentence: str) -> bool:
 
 def _ends_like_a_tag(sentence: str) -> bool:
     """A quick look, before `_TAG` takes a close one."""
-    words = _LETTERS.findall(sentence[-20:].lower())
+    words = _LETTERS.findall(sentence[-20:])
     return bool(words) and words[-1] in _TAG_ENDS
 
 

@@ -7,6 +7,7 @@ weights in `kinds.npz` to questions that are labelled by it and to what a larger
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -255,7 +256,8 @@ def _written(feature: Feature) -> str:
 
 
 def _read(feature: str) -> Feature:
-    return tuple(feature.split(" ")) if " " in feature else feature
+    # A word that stands in many features is held once.
+    return tuple(map(sys.intern, feature.split(" "))) if " " in feature else feature
 
 
 @lru_cache(maxsize=1)

@@ -180,7 +180,7 @@ def _said(text: str, find_names: FindNames) -> tuple[tuple[frozenset[Pair], bool
     return tuple(
         (
             frozenset(named_pairs(find_names(sentence), sentence)),
-            _REFUSES.search(sentence) is not None,
+            _REFUSES.search(sentence.lower()) is not None,
             re.search(r"\d", sentence) is not None,
         )
         for sentence in (text[begin:end] for begin, end, _, _ in sentences(text))

@@ -95,6 +95,7 @@ def test_kinds(text, kind):
         "What a great idea!",
         "For Electra I really don't know who would be a good reviewer.",
         "Whatever you want",
+        "could happen but Daniel is also nice for it",
         "",
     ],
 )
@@ -114,6 +115,21 @@ def test_what_seeks_no_answer_is_no_question(text):
 )
 def test_several_questions_count_one_by_one(text, questions):
     assert len(found(text)) == questions
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("1. Do RoBERTa and QuAC have anyone green?", "Do RoBERTa and QuAC have anyone green?"),
+        ("Fair. But is Noah someone you were planning on?", "is Noah someone you were planning on?"),
+        (
+            "\u0130 SEE. AND HOW GOOD IS AVA AT BLEU",
+            "HOW GOOD IS AVA AT BLEU",
+        ),  # \u0130 is two signs in lower case
+    ],
+)
+def test_where_a_question_begins(text, clause):
+    assert [question.text for question in find_questions(text)] == [clause]
 
 
 def test_patterns_draw_whole_questions():
