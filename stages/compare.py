@@ -15,7 +15,7 @@ REPORTS = Path("reports")
 
 def main() -> None:
     runs = [run(row) for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
-    runs = [run for run in runs if run.metrics.get("outcome")]
+    runs = [run for run in runs if run.metrics.get("verdict")]
     if not runs:
         raise UserError(
             "There are no finished experiments to compare; `make seeds` and `make trap` run some."

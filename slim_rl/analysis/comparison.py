@@ -1,6 +1,7 @@
 """Several runs on one page: each apart, and those that differ in nothing but their seed pooled."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures
+from slim_rl.analysis.matches import name_of
 from slim_rl.analysis.statistics import Estimate, pooled
 
 
@@ -20,7 +22,7 @@ class Column(NamedTuple):
     spec: str = ".3f"
 
 
-COLUMNS = (
+MATCHING = (
     Column("Questions, base", "base.questions", ".2f"),
     Column("trained", "trained.questions", ".2f"),
     Column("Reward, base", "base.reward"),
@@ -32,6 +34,8 @@ COLUMNS = (
     Column("Forbidden to ask, it loses", "intervention.trained.worth_of_asking", "+.3f"),
     Column("Uses answers better", "intervention.uses_answers_better", "+.3f"),
 )
+_PLAYED = re.compile(r"trained\.([^.]+)\.([^.]+)\.reward")
+_SOLVED = "trained.exactly."
 
 
 class Run(NamedTuple):
@@ -40,6 +44,25 @@ class Run(NamedTuple):
     """By dotted name."""
     parameters: Mapping[str, Any]
     """By dotted name, `seed` among them."""
+
+    @property
+    def opponents(self) -> dict[str, str]:
+        """In a game with winners, what the metrics of each opponent and seat begin with, and what to call the two."""
+        played = (found.groups() for found in map(_PLAYED.fullmatch, self._known) if found)
+        return {
+            f"{opponent}.{seat}.": f"against {name_of(opponent).lower()} as {seat}"
+            for opponent, seat in played
+        }
+
+    @property
+    def solved(self) -> list[str]:
+        """What was computed of the models of a small game."""
+        return [name.removeprefix(_SOLVED) for name in self._known if name.startswith(_SOLVED)]
+
+    @property
+    def _known(self) -> list[str]:
+        # In DVC's table every run has the columns of every other.
+        return [name for name, value in self.metrics.items() if value is not None]
 
     def estimate(self, metric: str) -> Estimate:
         values = (self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se"))
@@ -52,6 +75,24 @@ class Group(NamedTuple):
     label: str
     """What sets them apart from other groups."""
     runs: tuple[Run, ...]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """What is told of each run of this game."""
+        found: list[Column] = []
+        for place, called in self.runs[0].opponents.items():
+            found += (
+                Column(f"Reward {called}: base", f"base.{place}reward"),
+                Column("trained", f"trained.{place}reward"),
+                Column("difference", f"comparison.{place}reward_difference", "+.3f"),
+            )
+        for name in self.runs[0].solved:
+            called = name.replace("_", " ").capitalize()
+            found += (
+                Column(f"{called}: base", f"base.exactly.{name}", "+.3f"),
+                Column("trained", f"{_SOLVED}{name}", "+.3f"),
+            )
+        return found or MATCHING
 
     def pooled(self, metric: str) -> Estimate:
         return pooled([run.estimate(metric).mean for run in self.runs])
@@ -71,17 +112,18 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 
 
 def draw(groups: Sequence[Group]) -> Figure:
-    """Reward of base and trained model in every run."""
+    """Reward of base and trained model in every run; in a game with winners, against each opponent and from each seat."""
     return figures.runs_figure(
         [
             (
-                run.name,
-                run.estimate("base.reward"),
-                run.estimate("trained.reward"),
+                f"{run.name} {called}",
+                run.estimate(f"base.{place}reward"),
+                run.estimate(f"trained.{place}reward"),
                 run.metrics.get("bayes.reward"),
             )
             for group in groups
             for run in group.runs
+            for place, called in (run.opponents or {"": ""}).items()
         ]
     )
 
@@ -97,5 +139,8 @@ def render(groups: Sequence[Group], figure: Path) -> str:
     )
     svg = figures.inline(figure.read_text(encoding="utf-8"), "runs", description)
     return environment.get_template("comparison.html.j2").render(
-        groups=groups, columns=COLUMNS, picture=Markup(svg), isnan=math.isnan
+        groups=groups,
+        picture=Markup(svg),
+        isnan=math.isnan,
+        bayes=any(run.metrics.get("bayes.reward") is not None for group in groups for run in group.runs),
     )

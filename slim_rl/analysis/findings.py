@@ -239,9 +239,7 @@ def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.Data
             "player": player,
             "episodes": len(sample.episodes),
             **{
-                name: value
-                for m in shown
-                for name, value in _spread(m.name, sample.estimates[m.name]).items()
+                name: value for m in shown for name, value in sample.estimates[m.name].numbers(m.name).items()
             },
         }
         for player, sample in players.items()
@@ -262,23 +260,23 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "games": found.gain.games,
         "questions_ratio": ratio("questions"),
         "useful_questions_ratio": ratio("useful_questions"),
-        **_spread("questions_difference", findings.paired["questions"].difference),
-        **_spread("useful_questions_difference", found.asks),
-        **_spread("reward_difference", found.gain),
+        **findings.paired["questions"].difference.numbers("questions_difference"),
+        **found.asks.numbers("useful_questions_difference"),
+        **found.gain.numbers("reward_difference"),
         "reward_difference_in_standard_errors": found.gain.mean / found.gain.se
         if found.gain.se
         else math.nan,
-        **_spread("reward_over_no_question_player", found.pays),
-        **_spread("leak", found.leak),
+        **found.pays.numbers("reward_over_no_question_player"),
+        **found.leak.numbers("leak"),
     }
     training = findings.steps.iloc[-1][["step", *CURVES]].to_dict()
     training["step"] = int(training["step"])
     for name, found_trend in findings.trends.items():
-        training |= _spread(f"{name}_slope", found_trend.slope)
+        training |= found_trend.slope.numbers(f"{name}_slope")
         training[f"{name}_rank"] = found_trend.rank.mean
     within = findings.correlations.query("sample == 'Training' and how == 'within game'")
     for row in within.itertuples():
-        training |= _spread(f"{row.of}_within_game", row.r)
+        training |= row.r.numbers(f"{row.of}_within_game")
     return plain(
         {
             **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
@@ -295,9 +293,9 @@ def metrics(findings: Findings) -> dict[str, Any]:
             "shyness": {
                 kind: {
                     "questions": of_kind.questions,
-                    **_spread("unasked", of_kind.unasked),
-                    **_spread("wrong", of_kind.wrong),
-                    **_spread("withheld", of_kind.withheld),
+                    **of_kind.unasked.numbers("unasked"),
+                    **of_kind.wrong.numbers("wrong"),
+                    **of_kind.withheld.numbers("withheld"),
                 }
                 for kind, of_kind in findings.shyness.items()
             },
@@ -316,11 +314,11 @@ def _intervention(found: Intervention) -> dict[str, Any]:
             FREE: found.reward(model, FREE).mean,
             FORBIDDEN: found.reward(model, FORBIDDEN).mean,
             **{f"forced_{k}": found.reward(model, f"forced-{k}").mean for k in found.forced},
-            **_spread("worth_of_asking", found.worth_of_asking(model)),
-            **_spread("worth_of_a_question", found.worth_of_a_question(model)),
+            **found.worth_of_asking(model).numbers("worth_of_asking"),
+            **found.worth_of_a_question(model).numbers("worth_of_a_question"),
         }
     for part, value in found.parts.items():
-        numbers |= _spread(part.replace(" ", "_"), value)
+        numbers |= value.numbers(part.replace(" ", "_"))
     return numbers
 
 
@@ -328,19 +326,15 @@ def _selfplay(found: SelfPlay) -> dict[str, Any]:
     numbers: dict[str, Any] = {"verdict": found.verdict}
     for pairing, gain in found.gains.items():
         numbers[pairing] = {model: found.mean(pairing, model, "reward").mean for model in MODELS}
-        numbers[pairing] |= _spread("gain", gain)
+        numbers[pairing] |= gain.numbers("gain")
     return numbers
 
 
 def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
     numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
     numbers |= {name: sample.estimates[name].mean for name in KIND_COLUMNS}
-    reward = _spread("reward", sample.estimates["reward"])
+    reward = sample.estimates["reward"].numbers("reward")
     return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
-
-
-def _spread(name: str, value: Estimate) -> dict[str, float]:
-    return {name: value.mean, f"{name}_se": value.se, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
 def plain(value: Any) -> Any:

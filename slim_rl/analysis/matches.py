@@ -189,14 +189,18 @@ class Matches:
 
     @cached_property
     def metrics(self) -> dict[str, object]:
-        """For DVC: of base and trained model, by opponent and seat, and what was computed."""
-        found: dict[str, object] = {"verdict": self.verdict}
+        """For DVC: of base and trained model, by opponent and seat, their difference, and what was computed."""
+        gains = {
+            opponent: {seat: self.gain(opponent, seat).numbers("reward_difference") for seat in self.seats}
+            for opponent in self.opponents
+        }
+        found: dict[str, object] = {"verdict": self.verdict, "comparison": gains}
         for model in MODELS:
             found[model] = {
                 opponent: {
                     seat: {
                         **{outcome: self.share(outcome, model, opponent, seat).mean for outcome in OUTCOMES},
-                        "reward": self.reward(model, opponent, seat)._asdict(),
+                        **self.reward(model, opponent, seat).numbers("reward"),
                     }
                     for seat in self.seats
                 }

@@ -45,6 +45,10 @@ class Estimate(NamedTuple):
             return f"{self.mean:{spec}} (too little is known for an interval)"
         return f"{self.mean:{spec}} (95% interval {self.low:{spec}} to {self.high:{spec}})"
 
+    def numbers(self, name: str) -> dict[str, float]:
+        """For metrics.json, under `name` and what begins with it."""
+        return {name: self.mean, f"{name}_se": self.se, f"{name}_low": self.low, f"{name}_high": self.high}
+
     @property
     def hundredfold(self) -> "Estimate":
         return Estimate(*(100 * value for value in self[:4]), self.games)

@@ -1,10 +1,14 @@
 """Who beats whom: shares, ratings and the verdict of games whose outcome is known."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from slim_rl.analysis.comparison import Run, draw, grouped, render
 from slim_rl.analysis.figures import save
+from slim_rl.analysis.findings import plain
 from slim_rl.analysis.matches import elo, read_matches
 from slim_rl.analysis.report import Provenance, draw_matches, render_matches
 from slim_rl.errors import UserError
@@ -62,6 +66,22 @@ def test_shares_are_of_the_games_that_ended_from_each_seat(found):
     never = found.share("lost", "trained", "random", "second")
     assert never.mean == 0 and 0.05 < never.high < 0.1  # never in 50 games is not never
     assert found.reward("trained", "scripted", "first").mean == 0
+
+
+def test_several_runs_are_compared_by_opponent_and_seat(found, tmp_path):
+    metrics = pd.json_normalize(plain(found.metrics)).iloc[0].to_dict()
+    runs = [
+        Run(f"seed-{seed}", {**metrics, "bayes.reward": None}, {"seed": seed, "game": "tictactoe"})
+        for seed in (0, 1)
+    ]
+    groups = grouped(runs)
+    save(draw(groups), tmp_path, "runs")
+    page = render(groups, tmp_path / "runs.svg")
+    assert page.count('<th scope="col">Reward against random play as second: base</th>') == 1
+    rewards = re.findall(r"<td>\s*([-+]?\d.\d+)", page)
+    random, perfect = ["-1.000", "1.000", "+2.000"], ["-1.000", "0.000", "+1.000"]
+    assert rewards == 3 * (2 * random + 2 * perfect)  # two runs and the pool; from either seat
+    assert "Bayesian" not in page and "nan" not in page
 
 
 def test_the_verdict_tells_where_training_helped(found):
