@@ -28,14 +28,15 @@ def main() -> None:
 
 
 def run(row: dict) -> Run:
-    """One row of DVC's table, in which metrics and parameters stand side by side."""
+    """One row of DVC's table, in which metrics and parameters stand side by side, those of other games among them."""
+    told = {name: value for name, value in row.items() if value not in (None, "None")}
     sections = tuple(f"{name}." for name in Config.model_fields)
     parameters = {
         name: value
-        for name, value in row.items()
-        if (name in Config.model_fields or name.startswith(sections)) and value is not None
+        for name, value in told.items()
+        if name in Config.model_fields or name.startswith(sections)
     }
-    return Run(row["Experiment"], {n: v for n, v in row.items() if n not in parameters}, parameters)
+    return Run(row["Experiment"], {n: v for n, v in told.items() if n not in parameters}, parameters)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Run(NamedTuple):
     @property
     def opponents(self) -> dict[str, str]:
         """In a game with winners, what the metrics of each opponent and seat begin with, and what to call the two."""
-        played = (found.groups() for found in map(_PLAYED.fullmatch, self._known) if found)
+        played = (found.groups() for found in map(_PLAYED.fullmatch, self.metrics) if found)
         return {
             f"{opponent}.{seat}.": f"against {name_of(opponent).lower()} as {seat}"
             for opponent, seat in played
@@ -57,12 +57,7 @@ class Run(NamedTuple):
     @property
     def solved(self) -> list[str]:
         """What was computed of the models of a small game."""
-        return [name.removeprefix(_SOLVED) for name in self._known if name.startswith(_SOLVED)]
-
-    @property
-    def _known(self) -> list[str]:
-        # In DVC's table every run has the columns of every other.
-        return [name for name, value in self.metrics.items() if value is not None]
+        return [name.removeprefix(_SOLVED) for name in self.metrics if name.startswith(_SOLVED)]
 
     def estimate(self, metric: str) -> Estimate:
         values = (self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se"))
@@ -142,5 +137,5 @@ def render(groups: Sequence[Group], figure: Path) -> str:
         groups=groups,
         picture=Markup(svg),
         isnan=math.isnan,
-        bayes=any(run.metrics.get("bayes.reward") is not None for group in groups for run in group.runs),
+        bayes=any("bayes.reward" in run.metrics for group in groups for run in group.runs),
     )
