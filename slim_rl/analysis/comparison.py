@@ -36,6 +36,11 @@ MATCHING = (
 )
 _PLAYED = re.compile(r"trained\.([^.]+)\.([^.]+)\.reward")
 _SOLVED = "trained.exactly."
+_CALLED = {
+    "exploitability": "Exploitability",
+    "value_first": "Value of the first seat",
+    "other": "Chance to say something else, at most",
+}
 
 
 class Run(NamedTuple):
@@ -44,6 +49,10 @@ class Run(NamedTuple):
     """By dotted name."""
     parameters: Mapping[str, Any]
     """By dotted name, `seed` among them."""
+
+    @property
+    def game(self) -> str:
+        return self.parameters.get("game", "matching")
 
     @property
     def opponents(self) -> dict[str, str]:
@@ -68,7 +77,7 @@ class Group(NamedTuple):
     """Runs that differ in nothing but their seed."""
 
     label: str
-    """What sets them apart from other groups."""
+    """What sets them apart from other groups of their game."""
     runs: tuple[Run, ...]
 
     @property
@@ -82,7 +91,7 @@ class Group(NamedTuple):
                 Column("difference", f"comparison.{place}reward_difference", "+.3f"),
             )
         for name in self.runs[0].solved:
-            called = name.replace("_", " ").capitalize()
+            called = _CALLED.get(name, name)
             found += (
                 Column(f"{called}: base", f"base.exactly.{name}", "+.3f"),
                 Column("trained", f"{_SOLVED}{name}", "+.3f"),
@@ -95,15 +104,21 @@ class Group(NamedTuple):
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
     """The runs by what they have in common, each group and all groups in the order of their names."""
-    groups: dict[tuple, list[Run]] = {}
+    groups: dict[tuple[str, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.name):
-        key = tuple(sorted((name, str(value)) for name, value in run.parameters.items() if name != "seed"))
+        key = tuple(f"{name} = {value}" for name, value in sorted(run.parameters.items()) if name != "seed")
         groups.setdefault(key, []).append(run)
-    shared = set.intersection(*map(set, groups)) if groups else set()
-    return [
-        Group(", ".join(f"{n} = {v}" for n, v in key if (n, v) not in shared) or "all runs", tuple(members))
-        for key, members in groups.items()
-    ]
+    keys_of: dict[str, list[set[str]]] = {}
+    for key, members in groups.items():
+        keys_of.setdefault(members[0].game, []).append(set(key))
+    labelled = []
+    for key, members in groups.items():
+        game = members[0].game
+        shared = set.intersection(*keys_of[game])
+        apart = ", ".join(setting for setting in key if setting not in shared)
+        named = [game] * (len(keys_of) > 1) + [apart] * bool(apart)
+        labelled.append(Group(": ".join(named) or "all runs", tuple(members)))
+    return labelled
 
 
 def draw(groups: Sequence[Group]) -> Figure:

@@ -35,6 +35,15 @@ def test_runs_that_differ_in_nothing_but_their_seed_are_pooled():
     )
 
 
+def test_runs_of_several_games_are_told_apart_by_their_game_and_not_by_all_its_parameters():
+    kuhn = Run("kuhn-0", {"verdict": "Plays better."}, {"seed": 0.0, "game": "kuhn", "model.layers": 2.0})
+    assert [group.label for group in grouped([*RUNS, kuhn])] == [
+        "kuhn",
+        "matching: board.selection = stakes",
+        "matching: board.selection = dialop",
+    ]
+
+
 def test_the_page_shows_every_run_apart_and_the_pool(tmp_path):
     groups = grouped(RUNS)
     save(draw(groups), tmp_path, "runs")
