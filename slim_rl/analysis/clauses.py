@@ -92,7 +92,9 @@ _FILLER = r"""(?: \b (?: and|but|so(?!_(?:is|are|does|did|do)\b)|also|or|then|no
     |nice|perfect|sure|yes|yeah|yep|no|good|hmm+|oh|um+|uh|just|btw|by_the_way|real_quick|instead|sorry|excellent|awesome|first
     |meanwhile|again|please(?=,)|else|yo|hiya|wait|bro|snap|wow|omg|man|damn|howdy|partner|buddy|friend|sir|sweet|true|lol|haha) \b [^\w"]*+ )*"""
 _FILLERS = frozenset(re.findall(r"[a-z]+", _FILLER)) | {"hm", "umm"}
-_MAY_OPEN = _TELLTALE | {"i", "we", "please", "maybe", "perhaps", "also", "just"}
+_MAY_OPEN = _TELLTALE | frozenset(
+    re.findall(r"\w+", "i we please maybe perhaps also just couldn won shouldn haven hasn")
+)
 _SEEKING = frozenset({"wondering", "wonder", "curious", "asking", "like", "love", "need", "want"})
 _BEGINS = phrases(rf"[^\w]*+ {_FILLER} (?P<clause> {_BEGINNING} ) \b", whole=False)
 _OPENS = phrases(

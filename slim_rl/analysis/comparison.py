@@ -39,7 +39,7 @@ _SOLVED = "trained.exactly."
 _CALLED = {
     "exploitability": "Exploitability",
     "value_first": "Value of the first seat",
-    "other": "Chance to say something else, at most",
+    "other": "Largest chance of an illegal move",
 }
 
 
@@ -84,17 +84,18 @@ class Group(NamedTuple):
     def columns(self) -> Sequence[Column]:
         """What is told of each run of this game."""
         found: list[Column] = []
-        for place, called in self.runs[0].opponents.items():
+        played = {place: called for run in self.runs for place, called in run.opponents.items()}
+        for place, called in played.items():
             found += (
                 Column(f"Reward {called}: base", f"base.{place}reward"),
                 Column("trained", f"trained.{place}reward"),
                 Column("difference", f"comparison.{place}reward_difference", "+.3f"),
             )
-        for name in self.runs[0].solved:
+        for name in dict.fromkeys(name for run in self.runs for name in run.solved):
             called = _CALLED.get(name, name)
             found += (
-                Column(f"{called}: base", f"base.exactly.{name}", "+.3f"),
-                Column("trained", f"{_SOLVED}{name}", "+.3f"),
+                Column(f"{called}: base", f"base.exactly.{name}"),
+                Column("trained", f"{_SOLVED}{name}"),
             )
         return found or MATCHING
 

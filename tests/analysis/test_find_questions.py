@@ -121,6 +121,7 @@ def test_several_questions_count_one_by_one(text, questions):
     ("text", "clause"),
     [
         ("1. Do RoBERTa and QuAC have anyone green?", "Do RoBERTa and QuAC have anyone green?"),
+        ("Ava is fine, couldn't you take Noah?", "couldn't you take Noah?"),
         ("Fair. But is Noah someone you were planning on?", "is Noah someone you were planning on?"),
         (
             "\u0130 SEE. AND HOW GOOD IS AVA AT BLEU",
