@@ -127,7 +127,7 @@ def draw(groups: Sequence[Group]) -> Figure:
     return figures.runs_figure(
         [
             (
-                f"{run.name} {called}",
+                f"{run.name} {called}".strip(),
                 run.estimate(f"base.{place}reward"),
                 run.estimate(f"trained.{place}reward"),
                 run.metrics.get("bayes.reward"),
