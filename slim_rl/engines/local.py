@@ -19,7 +19,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 
 _KINDS = ("qwen2", "qwen3", "llama")
 

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 
 disable_progress_bar()  # a checkpoint this small needs none; long work has bars of its own
 

@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from slim_rl.engines.engine import Generation, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
-from slim_rl.errors import UserError, told_in_a_sentence
+from slim_rl.core.errors import UserError, told_in_a_sentence
 
 log = logging.getLogger(__name__)
 

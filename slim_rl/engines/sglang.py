@@ -24,7 +24,7 @@ from tenacity import (
 )
 
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 

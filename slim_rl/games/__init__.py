@@ -1,73 +1,77 @@
-"""The games. Each folder here is a kind of game, and this is the only way to it."""
+"""The games: a folder each, found by its name, or a module of the user's own, found by its import path."""
 
-import json
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from slim_rl.config import Config
-from slim_rl.errors import UserError
-from slim_rl.files import write_whole
-from slim_rl.games.game import GameKind
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Taskset
+from slim_rl.core.parameters import GameParameters
 
 
-def game_kind(config: Config) -> GameKind:
-    """The kind of game that `config.game` names.
-
-    Raises:
-        UserError: there is none of this name.
-    """
-    folder, _, variant = config.game.partition(":")
-    kinds = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    if folder not in kinds:
-        raise UserError(f"There is no game {folder!r}; game must be one of {', '.join(kinds)}.")
-    return import_module(f"{__name__}.{folder}").kind(config, variant)
+class NamedGame(NamedTuple):
+    name: str
+    """As the parameters have it: "matching", "textarena:Nim-v0", "my_package.my_game"."""
+    parameters: GameParameters
+    taskset: Taskset
 
 
-def write_games(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """A games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
-    if path.suffix == ".parquet":
-        table = pa.Table.from_pylist(list(lines))
-        write_whole(path, lambda part: pq.write_table(table, part))
-    else:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
-
-
-def read_games(path: Path, kind: GameKind) -> list[dict[str, Any]]:
-    """All lines of a games file, checked.
+def game_parameters(name: str, given: Any) -> GameParameters:
+    """`given` as the parameters of the game `name`.
 
     Raises:
-        UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
+        ValueError: there is no such game.
+        pydantic.ValidationError: a parameter is unknown or out of bounds.
     """
-    if not path.exists():
-        raise UserError(f"There is no games file {path}; `dvc repro games` makes it.")
-    games: dict[str, dict] = {}
-    parquet = path.suffix == ".parquet"
-    for number, read in enumerate(_rows(path) if parquet else path.read_bytes().splitlines(), start=1):
-        try:
-            line = read if parquet else json.loads(read)
-            kind.load(line)
-            if not isinstance(line["prompt"], str):
-                raise ValueError("its prompt is not text")
-            if line["game_id"] in games:
-                raise ValueError(f"the game {line['game_id']} stands in the file already")
-        except (ValueError, KeyError, TypeError) as error:
-            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
-            raise UserError(f"{path}, line {number} is not a game: {reason}.".replace("..", ".")) from None
-        games[line["game_id"]] = line
-    if not games:
-        raise UserError(f"The games file {path} is empty; at least one game is needed.")
-    return list(games.values())
+    return _module(name).Parameters.model_validate({} if given is None else given)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def load_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str, NamedGame]:
+    """The games that the parameters name.
+
+    Raises:
+        UserError: a game cannot be played with these parameters.
+    """
+    games = {}
+    for name, given in parameters.items():
+        taskset = _module(name).taskset(given, seed, name.partition(":")[2])
+        if len(given.seating) != len(taskset.seats):
+            raise UserError(
+                f"games.{name}.seating names {len(given.seating)} players ({', '.join(given.seating)}), but the game "
+                f"has the seats {', '.join(taskset.seats)}."
+            )
+        games[name] = NamedGame(name, given, taskset)
+    return games
+
+
+def policy_seats(game: NamedGame) -> list[str]:
+    """The seats that the policy takes in one task or another."""
+    every = game.parameters.rotate
+    pairs = zip(game.taskset.seats, game.parameters.seating, strict=True)
+    return [seat for seat, name in pairs if every or name == "policy"]
+
+
+def file_name(name: str) -> str:
+    """The name of a game as a file name."""
+    return name.replace(":", "-").replace("/", "-")
+
+
+def _module(name: str) -> ModuleType:
+    path = name.partition(":")[0]
+    ours = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    if path in ours:
+        return import_module(f"{__name__}.{path}")
     try:
-        return pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+        module = import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise
+        raise ValueError(
+            f"there is no game {name!r}; name one of {', '.join(ours)}, or the import path of your own module"
+        ) from None
+    missing = [part for part in ("Parameters", "taskset") if not hasattr(module, part)]
+    if missing:
+        raise ValueError(f"the module {path} is not a game: it has no {' and no '.join(missing)}")
+    return module

@@ -1,47 +1,45 @@
 """Many episodes at once: concurrency, progress, and going on after an interruption."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
-from slim_rl.rollout.table import Job
+from slim_rl.core.episode import Episode
+from slim_rl.rollout.seating import Request
+from slim_rl.rollout.shards import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
 
 
 def collect(
-    jobs: Sequence[Job],
-    play: Callable[[Job], Awaitable[Episode]],
+    requests: Sequence[Request],
+    play: Callable[[Request], Awaitable[Episode]],
     folder: Path,
     concurrency: int,
     title: str | None = None,
     shard_episodes: int | None = 256,
     tries: int = 1,
     status: Callable[[], str] | None = None,
-    run: Callable[[Coroutine], None] = asyncio.run,
 ) -> list[Episode]:
-    """Play the jobs that `folder` has no episode of yet, and add theirs to it in shards.
+    """Play the requests that `folder` has no episode of yet, and add the episodes to it in shards.
 
-    Whatever interrupts it, the episodes that had ended are kept, and the same call goes on from there.
-    Those that failed are played again.
+    Whatever interrupts it, finished episodes are kept, and the same call goes on from there. Failed episodes are
+    played again.
 
     Args:
         concurrency: episodes under way at a time.
         title: of the progress bar; None shows none.
-        shard_episodes: None writes all or nothing. Who shares a batch changes the last digits of
-            log-probs, so only then has an interrupted run the numbers of one that was not.
-        tries: so many times an episode that fails is played before its failure is taken.
-        status: what else the bar says.
-        run: runs the event loop that they are played on.
+        shard_episodes: None writes all or nothing. The batch's members change the last digits of log-probs, so only
+            then does an interrupted run get the numbers of an uninterrupted one.
+        tries: attempts per episode before it is recorded as failed.
+        status: progress-bar suffix.
 
     Returns:
-        One episode for each job, in the order of the jobs.
+        One episode for each request, in their order.
     """
     gather_notes(folder)
     ended = finished(folder)
-    missing = [job for job in jobs if job.episode_id not in ended]
+    missing = [request for request in requests if request.episode_id not in ended]
     unwritten: list[Episode] = []
 
     def write() -> None:
@@ -51,7 +49,7 @@ def collect(
             forget_notes(folder)
 
     with tqdm(
-        total=len(jobs), initial=len(jobs) - len(missing), desc=title, unit="episode", disable=title is None
+        total=len(requests), initial=len(requests) - len(missing), desc=title, unit="episode", disable=title is None
     ) as bar:
 
         def end(episode: Episode) -> None:
@@ -68,8 +66,8 @@ def collect(
 
         try:
             for _ in range(tries):
-                run(_play_all(missing, play, concurrency, end))
-                missing = [job for job in missing if ended[job.episode_id].status == "failed"]
+                asyncio.run(_play_all(missing, play, concurrency, end))
+                missing = [request for request in missing if ended[request.episode_id].status == "failed"]
                 if not missing:
                     break
         except BaseException:
@@ -77,24 +75,24 @@ def collect(
                 write()
             raise
         write()
-    return [ended[job.episode_id] for job in jobs]
+    return [ended[request.episode_id] for request in requests]
 
 
 async def _play_all(
-    jobs: Sequence[Job],
-    play: Callable[[Job], Awaitable[Episode]],
+    requests: Sequence[Request],
+    play: Callable[[Request], Awaitable[Episode]],
     concurrency: int,
     end: Callable[[Episode], None],
 ) -> None:
     free = asyncio.Semaphore(concurrency)
 
-    async def one(job: Job) -> None:
+    async def one(request: Request) -> None:
         async with free:
-            end(await play(job))
+            end(await play(request))
 
     try:
         async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(one(job))
-    except BaseExceptionGroup as errors:  # the first one ended the others; it is the one to tell of
+            for request in requests:
+                group.create_task(one(request))
+    except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
         raise errors.exceptions[0] from None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from slim_rl.rollout.episode import Episode
+from slim_rl.core.episode import Episode
 
 Group = Sequence[Episode]
 

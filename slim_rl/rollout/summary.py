@@ -4,18 +4,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slim_rl.rollout.episode import Episode
+from slim_rl.core.episode import Episode
 
 
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over the episodes that ended: reward of the policy, every fact of the game, tokens sampled; empty without any."""
+    """Means over the episodes that ended; empty without any.
+
+    `reward` of the policy, `truncated`, `sampled_tokens`; and for each game `env/NAME/reward`, `env/NAME/episodes` and
+    every metric that the game reports, `env/NAME/METRIC`.
+    """
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:
         return {}
     means = {
-        "reward": float(np.mean([e.rewards[seat] for e in ended for seat in e.traces or e.rewards])),
+        "reward": _reward(ended),
         "truncated": float(np.mean([e.status == "truncated" for e in ended])),
         "sampled_tokens": float(np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in ended])),
     }
-    names = dict.fromkeys(name for e in ended for name in e.facts)
-    return means | {name: float(np.mean([e.facts[name] for e in ended if name in e.facts])) for name in names}
+    for game in dict.fromkeys(e.game for e in ended):
+        played = [e for e in ended if e.game == game]
+        means[f"env/{game}/episodes"] = float(len(played))
+        means[f"env/{game}/reward"] = _reward(played)
+        for name in dict.fromkeys(name for e in played for name in e.metrics):
+            values = [e.metrics[name] for e in played if name in e.metrics]
+            means[f"env/{game}/{name}"] = float(np.mean(values))
+    return means
+
+
+def _reward(episodes: Sequence[Episode]) -> float:
+    return float(np.mean([e.rewards[seat] for e in episodes for seat in e.traces or e.rewards]))

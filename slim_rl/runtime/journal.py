@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 
 
 class Journal:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,5 +1,7 @@
 """Episodes on disk: Parquet shards that are there whole or not at all."""
 
+import base64
+import json
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -11,25 +13,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slim_rl.errors import UserError
-from slim_rl.files import write_whole
-from slim_rl.journal import append_line, read_lines
-from slim_rl.players.policy import TokenTrace
-from slim_rl.rollout.episode import Episode, Turn
+from slim_rl.core.episode import Episode, TokenTrace, Turn
+from slim_rl.core.errors import UserError
+from slim_rl.core.message import Image, Message, ToolCall
+from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.journal import append_line, read_lines
 
 _NUMBERS = pa.map_(pa.string(), pa.float64())
+_MESSAGE = {
+    "role": pa.string(),
+    "text": pa.string(),
+    "tool_calls": pa.string(),  # JSON; empty without any
+    "images": pa.list_(pa.struct({"media_type": pa.string(), "base64": pa.string()})),
+}
 SCHEMA = pa.schema(
     {
         "episode_id": pa.string(),
         "game_id": pa.string(),
-        "kind": pa.string(),
+        "game": pa.string(),
         "seating": pa.map_(pa.string(), pa.string()),
+        "series": pa.string(),
+        "arm": pa.string(),
         "step": pa.int32(),
         "status": pa.string(),
         "error": pa.string(),
-        "turns": pa.list_(pa.struct({"seat": pa.string(), "observation": pa.string(), "text": pa.string()})),
+        "turns": pa.list_(
+            pa.struct(
+                {
+                    "seat": pa.string(),
+                    "observation": pa.list_(pa.struct(_MESSAGE)),
+                    "message": pa.struct(_MESSAGE),
+                }
+            )
+        ),
         "rewards": _NUMBERS,
-        "facts": _NUMBERS,
+        "metrics": _NUMBERS,
         "traces": pa.list_(
             pa.struct(
                 {
@@ -72,19 +90,47 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
 def _row(episode: Episode) -> dict[str, Any]:
     return {
         **vars(episode),  # asdict would copy every token
-        "turns": [vars(turn) for turn in episode.turns],
+        "turns": [
+            {
+                "seat": turn.seat,
+                "observation": list(map(_message_row, turn.observation)),
+                "message": _message_row(turn.message),
+            }
+            for turn in episode.turns
+        ],
         "seating": list(episode.seating.items()),
         "rewards": list(episode.rewards.items()),
-        "facts": list(episode.facts.items()),
+        "metrics": list(episode.metrics.items()),
         "traces": [{"seat": seat, **vars(trace)} for seat, trace in episode.traces.items()],
     }
 
 
 def _episode(row: dict[str, Any]) -> Episode:
     traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
-    turns = [Turn(**turn) for turn in row.pop("turns")]
-    maps = {name: dict(row.pop(name)) for name in ("seating", "rewards", "facts")}
+    turns = [
+        Turn(turn["seat"], tuple(map(_message, turn["observation"])), _message(turn["message"]))
+        for turn in row.pop("turns")
+    ]
+    maps = {name: dict(row.pop(name)) for name in ("seating", "rewards", "metrics")}
     return Episode(**row, **maps, turns=turns, traces=traces)
+
+
+def _message_row(message: Message) -> dict[str, Any]:
+    calls, images = message.tool_calls, message.images
+    return {
+        "role": message.role,
+        "text": message.text,
+        "tool_calls": json.dumps([vars(call) for call in calls]) if calls else "",
+        "images": [
+            {"media_type": i.media_type, "base64": base64.b64encode(i.data).decode()} for i in images
+        ],
+    }
+
+
+def _message(row: dict[str, Any]) -> Message:
+    calls = tuple(ToolCall(**call) for call in json.loads(row["tool_calls"] or "[]"))
+    images = tuple(Image(base64.b64decode(i["base64"]), i["media_type"]) for i in row["images"])
+    return Message(row["role"], row["text"], calls, images)
 
 
 # What has ended and is in no shard yet: safe from a kill, at the price of a line instead of a file.
@@ -151,36 +197,41 @@ class Shard:
     def __init__(self, path: Path):
         self._path = path
         try:
-            strings = [f"turns.list.element.{name}" for name in ("seat", "observation", "text")]
-            self._file = pq.ParquetFile(path, read_dictionary=strings)
+            self._file = pq.ParquetFile(path, read_dictionary=_STRINGS)
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error) from None
 
     def numbers(self) -> pd.DataFrame:
         """A row an episode, without what was said.
 
-        Columns: `episode_id`, `game_id`, `step`, `status`, `error`, `reward.SEAT` for each seat and every fact
-        by its name; NaN where an episode does not have it.
+        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`, `seat.SEAT` (who sat
+        there), `reward.SEAT` for each seat and every metric by its name; missing where an episode does not have it.
         """
-        plain = ["episode_id", "game_id", "step", "status", "error"]
-        table = self._read([*plain, "rewards", "facts"])
-        numbers = {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
-        numbers |= _by_key(table["facts"])
-        return table.select(plain).to_pandas().join(pd.DataFrame(numbers))
+        plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
+        table = self._read([*plain, "seating", "rewards", "metrics"])
+        columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
+        columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
+        columns |= _by_key(table["metrics"])
+        return table.select(plain).to_pandas().join(pd.DataFrame(columns))
 
     def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
-        """Seats, observations and texts of the turns of each episode.
+        """Seats, observations and messages of the turns of each episode, as text.
 
         Equal strings are one object, so that whoever keeps what it made of a text finds it quickly.
         """
-        turns = self._read(["turns"])["turns"].combine_chunks()
-        columns = []
-        for name in ("seat", "observation", "text"):
-            encoded = turns.values.field(name).dictionary_encode()
-            words = encoded.dictionary.to_pylist()
-            columns.append([words[i] for i in encoded.indices.to_numpy().tolist()])
+        columns = [f"turns.list.element.{name}" for name in ("seat", "observation", "message")]
+        turns = self._read(columns)["turns"].combine_chunks()
+        fields = turns.values
+        seats = _texts(fields.field("seat"))
+        said = _written(fields.field("message"))
+        lists = fields.field("observation")
+        heard = _written(lists.flatten())
+        ends = (lists.offsets.to_numpy() - lists.offsets[0].as_py()).tolist()
+        observed = [
+            heard[start] if end - start == 1 else "\n".join(heard[start:end]) for start, end in pairwise(ends)
+        ]
         for start, end in pairwise(turns.offsets.to_pylist()):
-            yield tuple(column[start:end] for column in columns)
+            yield seats[start:end], observed[start:end], said[start:end]
 
     def sampled_tokens(self) -> int:
         """How many tokens the policy sampled in all episodes together."""
@@ -200,15 +251,37 @@ class Shard:
         )
 
 
-def _by_key(column: pa.ChunkedArray) -> dict[str, np.ndarray]:
-    """A column of maps as one array (rows,) float64 for each key, NaN where a row does not have it."""
+_STRINGS = [
+    "turns.list.element.seat",
+    *(f"turns.list.element.observation.list.element.{name}" for name in ("text", "tool_calls")),
+    *(f"turns.list.element.message.{name}" for name in ("text", "tool_calls")),
+]
+
+
+def _texts(column: pa.Array) -> list[str]:
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    return [words[i] for i in encoded.indices.to_numpy(zero_copy_only=False).tolist()]
+
+
+def _written(messages: pa.StructArray) -> list[str]:
+    """`Message.written` of each."""
+    texts, calls = _texts(messages.field("text")), _texts(messages.field("tool_calls"))
+    return [
+        text if not call else "\n".join(filter(None, (text, *(c["raw"] for c in json.loads(call)))))
+        for text, call in zip(texts, calls, strict=True)
+    ]
+
+
+def _by_key(column: pa.ChunkedArray, missing: float | None = np.nan) -> dict[str, np.ndarray]:
+    """A column of maps as one array (rows,) for each key, `missing` where a row does not have it."""
     maps = column.combine_chunks()
     rows = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
     keys = maps.keys.dictionary_encode()
-    indices, values = keys.indices.to_numpy(), maps.items.to_numpy()
+    indices, values = keys.indices.to_numpy(), maps.items.to_numpy(zero_copy_only=False)
     columns = {}
     for number, key in enumerate(keys.dictionary.to_pylist()):
         here = indices == number
-        columns[key] = np.full(len(maps), np.nan)
+        columns[key] = np.full(len(maps), missing, dtype=None if missing is not None else object)
         columns[key][rows[here]] = values[here]
     return columns

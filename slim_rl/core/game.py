@@ -1,0 +1,258 @@
+"""What every game is: seats that take turns, what each one sees, and what each one earns.
+
+A game knows rules, messages and tools. It does not know models, tokens, or who sits where.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+
+from slim_rl.core.message import Message, Tool, heard
+from slim_rl.core.player import Player, TextPlayer
+
+Purpose = Literal["train", "evaluate", "demonstrations"]
+
+
+def series_seed(seed: int, purpose: Purpose) -> int:
+    """The seed of the tasks for one purpose; no two purposes or run seeds share a series."""
+    purposes = get_args(Purpose)
+    return seed * len(purposes) + purposes.index(purpose)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One line of a games file."""
+
+    game_id: str
+    """Names the board or problem. Unique in its file."""
+    prompt: str = ""
+    """What the first seat reads first, if that is known before the game starts."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """All that `Taskset.load` needs, as JSON values."""
+
+
+class Game(Protocol):
+    """One game being played. `play()` is its only caller; a game is used once."""
+
+    game_id: str
+    """The task's id."""
+    seats: tuple[str, ...]
+    """The names of the seats, in the order in which they move first."""
+
+    @property
+    def turn(self) -> str | None:
+        """The seat that speaks next; None once the game is over."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the game ended because a limit was reached, not because its rules ended it."""
+
+    def tools(self, seat: str) -> Sequence[Tool]:
+        """What `seat` may call; the same for the whole game."""
+
+    async def observe(self, seat: str) -> Sequence[Message]:
+        """Everything `seat` may see and has not seen yet. At its first call, that is its prompt.
+
+        Raises:
+            GameFailed: the environment broke.
+        """
+
+    async def step(self, message: Message) -> None:
+        """Let the seat whose turn it is say `message`.
+
+        The game answers what the rules forbid in the speaker's next observation. It does not raise, because a
+        policy's mistakes are part of the episode.
+
+        Raises:
+            GameFailed: the environment broke.
+        """
+
+    def rewards(self) -> Mapping[str, float]:
+        """What each seat has earned so far; final once `turn` is None."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """What the game reports of this episode, by name (questions asked, errors, ...)."""
+
+    async def close(self) -> None:
+        """Free what the game holds. Called once, also for a game that failed."""
+
+
+class TextGame(Protocol):
+    """A game that is text alone and never waits. Its methods are those of `Game`, synchronous."""
+
+    game_id: str
+    seats: tuple[str, ...]
+
+    @property
+    def turn(self) -> str | None: ...
+
+    @property
+    def truncated(self) -> bool: ...
+
+    def observe(self, seat: str) -> str: ...
+
+    def step(self, text: str) -> None: ...
+
+    def rewards(self) -> Mapping[str, float]: ...
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+AnyGame = Game | TextGame
+AnyPlayer = Player | TextPlayer
+
+
+def is_text_game(game: AnyGame) -> bool:
+    """Whether a game is a `TextGame`: its `step` is not a coroutine."""
+    return not inspect.iscoroutinefunction(game.step)
+
+
+class TextGameAdapter:
+    """A text game as a `Game`."""
+
+    def __init__(self, game: TextGame):
+        self._game = game
+        self.game_id, self.seats = game.game_id, game.seats
+
+    @property
+    def turn(self) -> str | None:
+        return self._game.turn
+
+    @property
+    def truncated(self) -> bool:
+        return self._game.truncated
+
+    def tools(self, seat: str) -> Sequence[Tool]:
+        return ()
+
+    async def observe(self, seat: str) -> Sequence[Message]:
+        return heard(self._game.observe(seat))
+
+    async def step(self, message: Message) -> None:
+        self._game.step(message.written)
+
+    def rewards(self) -> Mapping[str, float]:
+        return self._game.rewards()
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._game.metrics()
+
+    async def close(self) -> None:
+        """A text game holds nothing."""
+
+
+class Taskset(Protocol):
+    """Where a game's tasks come from, and who can play it without a model.
+
+    A game's module makes one: `taskset(parameters, seed, variant)`.
+    """
+
+    seats: tuple[str, ...]
+    """Those of its games, in the order in which they move first."""
+    study: str
+    """The name of the study that judges it; see `slim_rl.studies`."""
+
+    def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        """`count` tasks; the same for the same parameters, seed and purpose."""
+
+    def load(self, task: Task) -> AnyGame:
+        """The game of a task, ready to be played. Raises ValueError, KeyError or TypeError if it is damaged."""
+
+    def player(self, name: str, game: Any, seat: str, seed: int) -> Any:
+        """A player of `seat` without a model, by name; a `TextPlayer` if the game is a text game.
+
+        Raises:
+            ValueError: there is no player of this name; the sentence says who there is.
+        """
+
+
+# What only some tasksets can do. A caller asks with isinstance.
+
+
+class Demonstration(NamedTuple):
+    """How one seat could play a game well, as a path of turns with ways out.
+
+    A demonstrator who stops after i turns says `turns[0], ..., turns[i - 1], closings[i]`.
+    """
+
+    observations: list[str]
+    """What the seat reads before turn i; one more than `turns`."""
+    turns: list[str]
+    """What it says; tool calls as the model would write them."""
+    closings: Sequence[str | None]
+    """What would end the game well instead of turn i, None where it cannot be ended; one more than `turns`.
+    The last one is always there: where no way out is shown, it is simply the seat's last turn."""
+    tools: Sequence[Tool] = ()
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """A taskset whose games can be imitated: a tiny model is made from it."""
+
+    words: Sequence[str]
+    """Where a tokenizer made for this game's language should cut."""
+
+    def demonstrate(self, task: Task, seat: str) -> Demonstration:
+        """Legal play of `seat` in the game of a task; the same for the same task."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A taskset that can tell a damaged task without playing it."""
+
+    def check(self, task: Task) -> None:
+        """Raises ValueError, KeyError or TypeError if the task is damaged."""
+
+
+class ChatRules(NamedTuple):
+    """How a chat model takes a seat."""
+
+    system: str
+    """Its system prompt."""
+    mend: Callable[[str, str], str]
+    """(observation, reply) -> the one turn in the reply; raises ValueError, with what would be right, if there
+    is none."""
+    around: Callable[[TextPlayer], TextPlayer] = lambda player: player
+    """Wraps the player, to take the turns that need no model."""
+
+
+@runtime_checkable
+class SeatsChatModels(Protocol):
+    def chat_rules(self, seat: str) -> ChatRules:
+        """What a chat model in this seat is told, and what of its replies is a turn."""
+
+
+@runtime_checkable
+class HasOpponents(Protocol):
+    """A taskset of games with winners."""
+
+    opponents: tuple[str, ...]
+    """Players without a model that every model is measured against."""
+
+
+class Decision(NamedTuple):
+    """A point where a seat has to decide, in a game small enough that all of them can be listed."""
+
+    name: str
+    seat: str
+    observations: list[str]
+    """What the seat has read, turn by turn; one more than `turns`."""
+    turns: list[str]
+    """What it has said."""
+    options: list[str]
+    """The turns that it may take."""
+
+
+@runtime_checkable
+class Solved(Protocol):
+    """A taskset whose game can be solved exactly."""
+
+    def decisions(self) -> list[Decision]: ...
+
+    def solve(self, probabilities: Sequence[Sequence[float]]) -> dict[str, float]:
+        """What a policy is worth, exactly, in the game's own units, by name (`exploitability`, ...).
+
+        Args:
+            probabilities: for each of `decisions()`, of each of its options, in order; each sums to 1.
+        """

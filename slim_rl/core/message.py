@@ -1,0 +1,68 @@
+"""What seats say and hear: messages with a role, text, tool calls and images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+CallStatus = Literal["ok", "invalid_json", "unclosed_block", "missing_name", "unknown_tool"]
+"""Whether a tool call can be run. Every status but `ok` is the caller's mistake."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a seat may call."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON schema of the arguments."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    status: CallStatus = "ok"
+    raw: str = ""
+    """The call as the model wrote it."""
+
+
+@dataclass(frozen=True)
+class Image:
+    data: bytes
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a dialogue.
+
+    What a seat hears has the role `user`, or `tool` for the result of a call; results come in the order of the
+    calls. What a seat says has the role `assistant`.
+    """
+
+    role: Role
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    images: tuple[Image, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """The text with the tool calls as the model wrote them."""
+        return "\n".join(filter(None, (self.text, *(call.raw for call in self.tool_calls))))
+
+
+def heard(text: str) -> tuple[Message, ...]:
+    """An observation that is text alone."""
+    return (Message("user", text),)
+
+
+def said(text: str) -> Message:
+    """A turn that is text alone."""
+    return Message("assistant", text)
+
+
+def text_of(messages: Sequence[Message]) -> str:
+    """The texts of an observation, a line each."""
+    return "\n".join(message.text for message in messages)

@@ -1,0 +1,46 @@
+"""The base classes of all parameters. Each room and each game derives its own section."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """A part of `params.yaml`: frozen, and without unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+PlayerName = Annotated[str, Field(pattern=r"^(policy|pool|\w[\w-]*|checkpoint:.+|service:\w+)$")]
+"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; `pool`, an earlier self (see
+`train.snapshot_every`); or a player that the game knows: `scripted`, `random`."""
+
+
+class GameParameters(Section):
+    """What every game has. A game derives its own from this."""
+
+    seating: tuple[PlayerName, ...] = ("policy",)
+    """Who plays, in the order of the game's seats."""
+    rotate: bool = False
+    """Rotate seats by one each game, so the policy plays every seat."""
+    weight: float = Field(1.0, gt=0)
+    """Share of the training groups, relative to the other games'."""
+    train_count: int = Field(4096, ge=1)
+    """Tasks to train on."""
+    eval_count: int = Field(1024, ge=1)
+    """Tasks held out."""
+    max_turns: int = Field(20, ge=1)
+    """Turns of all seats together. A game that reaches it is truncated."""
+    step_seconds: float = Field(60.0, gt=0)
+    """Time limit of one step of the game. An episode that exceeds it has failed."""
+
+    @model_validator(mode="after")
+    def _the_policy_plays(self) -> "GameParameters":
+        if "policy" not in self.seating:
+            raise ValueError("one of seating must be policy, or there is nobody to train")
+        return self
+
+    def seated(self, number: int) -> tuple[str, ...]:
+        """The players in the game of this number, in the order of its seats."""
+        shift = number % len(self.seating) if self.rotate else 0
+        return self.seating[shift:] + self.seating[:shift]

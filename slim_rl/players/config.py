@@ -1,0 +1,46 @@
+"""Parameters of the players that are models."""
+
+from pydantic import Field
+
+from slim_rl.core.parameters import Section
+
+
+class ServiceConfig(Section):
+    """A model behind an OpenAI-compatible API. Its key is read from OPENAI_API_KEY."""
+
+    model: str = "gpt-4.1"
+    base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://[^\s@]+$")
+    temperature: float = Field(0.0, ge=0, le=2)
+    max_reply_tokens: int = Field(120, ge=1)
+    """Maximum tokens per reply. A longer reply is requested again once."""
+    max_requests_per_minute: int | None = Field(500, ge=1)
+    """null for no limit. The defaults are what OpenAI's lowest paid tier allows for gpt-4.1."""
+    max_tokens_per_minute: int | None = Field(30_000, ge=1)
+    """null for no limit."""
+    max_concurrent: int = Field(64, ge=1)
+    """Calls under way at once."""
+    timeout_seconds: float = Field(60.0, gt=0)
+    """Time limit of one call; then it is made again."""
+    max_retries: int = Field(6, ge=0)
+    """Calls after the first for one turn; then the episode has failed."""
+    max_cost_dollars: float | None = Field(None, gt=0)
+    """What one stage may spend, interruptions included; then it stops and can be resumed. null for no limit."""
+
+
+class ModelConfig(Section):
+    """The model that is trained."""
+
+    base: str = "tiny"
+    """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint, by path or hub name."""
+    layers: int = Field(3, ge=1)
+    """Of the tiny model."""
+    hidden_size: int = Field(128, ge=32)
+    """Of the tiny model."""
+    initializer_range: float = Field(0.05, gt=0)
+    """Standard deviation of the tiny model's first weights."""
+    thinking: bool = False
+    """Whether the policy may think before it speaks. Its thoughts are trained, and no other seat sees them."""
+    context_tokens: int = Field(512, ge=64)
+    """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
+    turn_tokens: int = Field(32, ge=1)
+    """Maximum tokens per turn."""

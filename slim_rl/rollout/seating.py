@@ -1,0 +1,159 @@
+"""Seats players at games."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from slim_rl.core.episode import Episode
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import AnyGame, SeatsChatModels, Task, is_text_game
+from slim_rl.core.player import Player, TextSeat
+from slim_rl.engines.engine import Engine, Sampling
+from slim_rl.games import NamedGame
+from slim_rl.players.policy import PolicyPlayer
+from slim_rl.players.renderer import Renderer
+from slim_rl.players.services import Services
+from slim_rl.rollout.play import play
+
+
+@dataclass(frozen=True)
+class Request:
+    """One episode to be played."""
+
+    episode_id: str
+    game: str
+    """Its name in the parameters."""
+    task: Task
+    seating: tuple[str, ...]
+    """The names of the players, in the order of the game's seats."""
+    step: int = 0
+    """Training steps the policy had behind it."""
+    series: str = ""
+    arm: str = ""
+    begun: Episode | None = None
+    """What was played of it before an interruption."""
+
+
+class Seat(NamedTuple):
+    """A seat to be taken."""
+
+    name: str
+    game: AnyGame
+    of: NamedGame
+    request: Request
+    seed: int
+    """For the player's random numbers."""
+
+
+PlayerMaker = Callable[[Seat], Player]
+
+
+@dataclass(frozen=True)
+class Seating:
+    """Plays requests: loads the game and seats the players that the request names.
+
+    The random seed of a player follows from `seed`, the episode's id and the seat alone, so that an
+    episode comes out the same whenever it is played.
+    """
+
+    games: Mapping[str, NamedGame]
+    makers: Mapping[str, PlayerMaker]
+    """By name, the players that need a model. Anybody else is a player that the game knows."""
+    seed: int
+
+    async def play(self, request: Request) -> Episode:
+        of = self.games[request.game]
+        game = of.taskset.load(request.task)
+        if len(request.seating) != len(game.seats):
+            raise UserError(
+                f"games.{of.name}.seating names {len(request.seating)} players, but the game has the seats "
+                f"{', '.join(game.seats)}."
+            )
+        seating = dict(zip(game.seats, request.seating, strict=True))
+        players = {
+            seat: self.makers.get(name, _scripted(name))(
+                Seat(seat, game, of, request, _seed(self.seed, request.episode_id, seat))
+            )
+            for seat, name in seating.items()
+        }
+        episode = request.begun or Episode(
+            request.episode_id,
+            game.game_id,
+            of.name,
+            seating,
+            series=request.series,
+            arm=request.arm,
+            step=request.step,
+        )
+        return await play(episode, game, players, of.parameters.step_seconds)
+
+
+@dataclass(frozen=True)
+class PolicyRules:
+    """How a model takes its turns."""
+
+    renderer: Renderer
+    max_turn_tokens: int
+    temperature: float
+
+    def maker(self, engine: Engine, trained: bool = True) -> PlayerMaker:
+        """A policy in `engine`; `trained` if its trace is part of the episode."""
+
+        def make(seat: Seat) -> Player:
+            session = f"{seat.request.episode_id}/{seat.name}"
+            sampling = Sampling(self.max_turn_tokens, self.temperature, seed=seat.seed, session=session)
+            return PolicyPlayer(engine, self.renderer, sampling, trained)
+
+        return make
+
+
+def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker]:
+    """Makers of the players among `names` that are called `service:NAME`."""
+
+    def maker(name: str) -> PlayerMaker:
+        service = services[name.removeprefix("service:")]
+
+        def make(seat: Seat) -> Player:
+            from slim_rl.players.chat import ChatPlayer
+
+            if not isinstance(seat.of.taskset, SeatsChatModels):
+                raise UserError(f"The game {seat.of.name} has no rules for a chat model; seat somebody else.")
+            rules = seat.of.taskset.chat_rules(seat.name)
+            return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.mend, seat.seed)))
+
+        return make
+
+    return {name: maker(name) for name in names if name.startswith("service:")}
+
+
+def checkpoint_makers(names: set[str], thinking: bool, max_turn_tokens: int, temperature: float) -> dict[str, PlayerMaker]:
+    """Makers of the players among `names` that are frozen models, `checkpoint:PATH`."""
+    makers = {}
+    for name in names:
+        if name.startswith("checkpoint:"):
+            from slim_rl.engines.local import LocalEngine
+            from slim_rl.engines.model import load_model
+            from slim_rl.players.renderer import renderer_for
+
+            model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
+            rules = PolicyRules(renderer_for(tokenizer, thinking), max_turn_tokens, temperature)
+            makers[name] = rules.maker(LocalEngine(model), trained=False)
+    return makers
+
+
+def _scripted(name: str) -> PlayerMaker:
+    def make(seat: Seat) -> Player:
+        try:
+            player = seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return TextSeat(player) if is_text_game(seat.game) else player
+
+    return make
+
+
+def _seed(*parts: object) -> int:
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little")

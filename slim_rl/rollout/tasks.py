@@ -1,0 +1,140 @@
+"""Games files: a task a line, read lazily; and the order in which several games are drawn."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Checked, Task
+from slim_rl.games import NamedGame, file_name
+from slim_rl.runtime.files import write_whole
+
+
+def tasks_path(folder: Path, game: str, purpose: str, ending: str = "jsonl") -> Path:
+    return folder / file_name(game) / f"{purpose}.{ending}"
+
+
+def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
+    """A games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
+    rows = ({"game_id": t.game_id, "prompt": t.prompt, "game_state": dict(t.state)} for t in tasks)
+    if path.suffix == ".parquet":
+        texts = [{**row, "game_state": json.dumps(row["game_state"])} for row in rows]
+        write_whole(path, lambda part: pq.write_table(pa.Table.from_pylist(texts), part))
+        return
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+    write_whole(path, write)
+
+
+class TaskFile(Sequence[Task]):
+    """The tasks of a games file. Only their places are in memory; a task is read when it is asked for.
+
+    Raises:
+        UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
+    """
+
+    def __init__(self, path: Path, game: NamedGame):
+        self._path, self._game = path, game
+        if not path.is_file():
+            raise UserError(f"There is no games file {path}; `dvc repro games` makes it.")
+        self._places: list[int] = []
+        self._rows = _parquet(path) if path.suffix == ".parquet" else None
+        seen: set[str] = set()
+        for number, (place, read) in enumerate(self._lines(), start=1):
+            self._places.append(place)
+            task = self._checked(number, read)
+            if task.game_id in seen:
+                raise self._damaged(number, f"the game {task.game_id} stands in the file already")
+            seen.add(task.game_id)
+        if not self._places:
+            raise UserError(f"The games file {path} is empty; at least one task is needed.")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        if self._rows is not None:
+            return _task(self._rows.slice(self._places[number], 1).to_pylist()[0])
+        with self._path.open("rb") as file:
+            file.seek(self._places[number])
+            return _task(json.loads(file.readline()))
+
+    def _lines(self) -> Iterator[tuple[int, Any]]:
+        if self._rows is not None:
+            yield from ((i, self._rows.slice(i, 1).to_pylist()[0]) for i in range(self._rows.num_rows))
+            return
+        with self._path.open("rb") as file:
+            place = 0
+            for line in file:
+                if line.strip():
+                    yield place, line
+                place += len(line)
+
+    def _checked(self, number: int, read: Any) -> Task:
+        try:
+            task = _task(read if isinstance(read, dict) else json.loads(read))
+            if isinstance(self._game.taskset, Checked):
+                self._game.taskset.check(task)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            raise self._damaged(number, reason) from None
+        return task
+
+    def _damaged(self, number: int, reason: str) -> UserError:
+        return UserError(f"{self._path}, line {number} is not a task: {reason[:300].removesuffix('.')}.")
+
+
+def _parquet(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+
+
+def _task(row: Any) -> Task:
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    state = row["game_state"]
+    state = json.loads(state) if isinstance(state, str) else state
+    if not isinstance(state, dict):
+        raise ValueError("its game_state is not a JSON object")
+    game_id, prompt = row["game_id"], row.get("prompt", "")
+    if not isinstance(game_id, str) or not game_id or "/" in game_id:
+        raise ValueError(f"its game_id is {game_id!r}; it must be text, not empty and without a slash")
+    if not isinstance(prompt, str):
+        raise ValueError("its prompt is not text")
+    prompt.encode()  # an unpaired surrogate cannot be written to a shard
+    return Task(game_id, prompt, state)
+
+
+class Mixture:
+    """Which task each training group plays: several games in the ratio of their weights.
+
+    Group n plays the game whose share lags most behind its weight, so every prefix has the ratio; within a game
+    tasks come in order, again from the start when they run out.
+    """
+
+    def __init__(self, tasks: Mapping[str, Sequence[Task]], weights: Mapping[str, float]):
+        self._tasks, self._weights = tasks, weights
+        self._drawn: list[tuple[str, int]] = []
+        self._counts: Counter[str] = Counter()
+
+    def __getitem__(self, number: int) -> tuple[str, int, Task]:
+        """The game of group `number`, how many groups of that game come before it, and its task."""
+        while len(self._drawn) <= number:
+            name = min(self._weights, key=lambda n: (self._counts[n] + 1) / self._weights[n])
+            self._drawn.append((name, self._counts[name]))
+            self._counts[name] += 1
+        name, place = self._drawn[number]
+        return name, place, self._tasks[name][place % len(self._tasks[name])]
