@@ -1,40 +1,105 @@
-"""Games of any kind, and a small language for each."""
+"""Parameters of small runs, and games of any kind with a small language for each."""
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
 from slim_rl.config import Config
-from slim_rl.games import game_kind
-from slim_rl.games.game import GameKind
-from slim_rl.players.chat_format import ChatFormat, qwen3_format
+from slim_rl.core.game import Task
+from slim_rl.games import NamedGame, load_games
+from slim_rl.players.renderer import Renderer, renderer_for
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+
+Parameters = dict[str, Any]
+
+
+def miniature(**changes: Any) -> Parameters:
+    """`params.yaml` of the default game's whole pipeline in a minute or two, as a dict.
+
+    `changes` are merged into it, section by section: `miniature(train={"steps": 2})`. None removes a section's entry.
+    """
+    return merged(
+        {
+            "seed": 0,
+            "games": {
+                "matching": {
+                    "size": 3,
+                    "selection": "stakes",
+                    "seating": ["policy", "scripted"],
+                    "train_count": 16,
+                    "eval_count": 120,
+                    "max_turns": 20,
+                }
+            },
+            "model": {"base": "tiny", "context_tokens": 512, "turn_tokens": 32},
+            "warmstart": {"demonstrations": 160, "batch": 8},
+            "train": {"steps": 4, "games_per_step": 2, "samples_per_game": 2, "filters": []},
+            "studies": {
+                "asking": {
+                    "references": ["own-view", "bayes"],
+                    "human_references": ["own-view"],
+                    "intervention_games": 8,
+                }
+            },
+        },
+        changes,
+    )
+
+
+def tiny(game: str, **changes: Any) -> Parameters:
+    """`params.yaml` of a pipeline for a game with winners that takes seconds, as a dict: self-play.
+
+    `changes` are merged into it as in `miniature`.
+    """
+    return merged(
+        {
+            "threads": 1,
+            "games": {game: {"seating": ["policy", "policy"], "train_count": 16, "eval_count": 6}},
+            "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
+            "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
+            "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 2, "filters": []},
+            "studies": {"matches": {"opponents": ["random"], "snapshot_games": 2, "ranked": 1}},
+        },
+        changes,
+    )
+
+
+def merged(parameters: Parameters, changes: Parameters) -> Parameters:
+    """`parameters` with `changes`, mappings merged into each other; None removes an entry."""
+    result = {**parameters}
+    for name, value in changes.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            result[name] = merged(result.get(name) or {}, value)
+        else:
+            result[name] = value
+    return result
 
 
 class Setting(NamedTuple):
-    """What a table is made of."""
+    """One game, ready to be played with a model."""
 
     config: Config
-    kind: GameKind
-    lines: list[dict]
+    game: NamedGame
+    tasks: list[Task]
     tokenizer: PreTrainedTokenizerFast
-    chat_format: ChatFormat
+    renderer: Renderer
 
 
 @cache
-def setting(game, players=("policy", "policy"), alternate=False) -> Setting:
+def setting(name: str, seating: tuple[str, ...] = ("policy", "policy"), rotate: bool = False) -> Setting:
+    """The game `name` with a tokenizer made for it. Do not change what it returns: all tests share it."""
     config = Config.model_validate(
         {
-            "game": game,
-            "seating": {"players": players, "alternate": alternate},
-            "games": {"max_turns": 8},
+            "games": {name: {"seating": seating, "rotate": rotate, "max_turns": 8}},
             "train": {"snapshot_every": 1, "pool_size": 2},
             "model": {"turn_tokens": 16, "context_tokens": 1500},
         }
     )
-    kind = game_kind(config)
-    lines = list(kind.games("train", 8))
-    shown = [kind.demonstrate(line, seat) for line in lines for seat in kind.seats]
-    tokenizer = phrase_tokenizer(chat_corpus(shown), kind.words)
-    return Setting(config, kind, lines, tokenizer, qwen3_format(tokenizer, thinking=False))
+    game = load_games(config.games, config.seed)[name]
+    tasks = list(game.taskset.tasks("train", 8))
+    shown = [game.taskset.demonstrate(task, seat) for task in tasks for seat in game.taskset.seats]
+    tokenizer = phrase_tokenizer(chat_corpus(shown), game.taskset.words)
+    return Setting(config, game, tasks, tokenizer, renderer_for(tokenizer, thinking=False))
