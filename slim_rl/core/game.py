@@ -143,7 +143,7 @@ class TextGameAdapter:
 
 
 class Taskset(Protocol):
-    """Where a game's tasks come from, and who can play it without a model.
+    """Where a game's tasks come from.
 
     A game's module makes one: `taskset(parameters, seed, variant)`.
     """
@@ -158,13 +158,6 @@ class Taskset(Protocol):
 
     def load(self, task: Task) -> AnyGame:
         """The game of a task, ready to be played. Raises ValueError, KeyError or TypeError if it is damaged."""
-
-    def player(self, name: str, game: Any, seat: str, seed: int) -> Any:
-        """A player of `seat` without a model, by name; a `TextPlayer` if the game is a text game.
-
-        Raises:
-            ValueError: there is no player of this name; the sentence says who there is.
-        """
 
 
 # What only some tasksets can do. A caller asks with isinstance.
@@ -203,6 +196,18 @@ class Checked(Protocol):
 
     def check(self, task: Task) -> None:
         """Raises ValueError, KeyError or TypeError if the task is damaged."""
+
+
+@runtime_checkable
+class HasPlayers(Protocol):
+    """A taskset whose games can be played without a model."""
+
+    def player(self, name: str, game: Any, seat: str, seed: int) -> Any:
+        """A player of `seat` without a model, by name; a `TextPlayer` if the game is a text game.
+
+        Raises:
+            ValueError: there is no player of this name; the sentence says who there is.
+        """
 
 
 class ChatRules(NamedTuple):

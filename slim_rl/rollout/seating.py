@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import AnyGame, SeatsChatModels, Task, is_text_game
+from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_text_game
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games import NamedGame
@@ -145,6 +145,8 @@ def checkpoint_makers(names: set[str], thinking: bool, max_turn_tokens: int, tem
 
 def _scripted(name: str) -> PlayerMaker:
     def make(seat: Seat) -> Player:
+        if not isinstance(seat.of.taskset, HasPlayers):
+            raise UserError(f"The game {seat.of.name} has no players of its own, so {name!r} cannot be seated.")
         try:
             player = seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
         except ValueError as error:
