@@ -3,6 +3,7 @@
 A game knows rules, messages and tools. It does not know models, tokens, or who sits where.
 """
 
+import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,12 @@ def series_seed(seed: int, purpose: Purpose) -> int:
     """The seed of the tasks for one purpose; no two purposes or run seeds share a series."""
     purposes = get_args(Purpose)
     return seed * len(purposes) + purposes.index(purpose)
+
+
+def seed_of(*parts: object) -> int:
+    """A seed of 64 bits that follows from the text of `parts`; the same on every machine."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little")
 
 
 @dataclass(frozen=True)

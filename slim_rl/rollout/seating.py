@@ -1,6 +1,5 @@
 """Seats players at games."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import NamedTuple
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_text_game
+from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_text_game, seed_of
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games import NamedGame
@@ -74,7 +73,7 @@ class Seating:
         seating = dict(zip(game.seats, request.seating, strict=True))
         players = {
             seat: self.makers.get(name, _scripted(name))(
-                Seat(seat, game, of, request, _seed(self.seed, request.episode_id, seat))
+                Seat(seat, game, of, request, seed_of(self.seed, request.episode_id, seat))
             )
             for seat, name in seating.items()
         }
@@ -154,8 +153,3 @@ def _scripted(name: str) -> PlayerMaker:
         return TextSeat(player) if is_text_game(seat.game) else player
 
     return make
-
-
-def _seed(*parts: object) -> int:
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "little")
