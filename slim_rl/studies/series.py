@@ -1,105 +1,157 @@
 """What an evaluation consists of: series of episodes, each by the same players."""
 
-import atexit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from transformers import AutoTokenizer
-
-from slim_rl.config import Config
+from slim_rl.core.game import Task
+from slim_rl.core.parameters import Section
 from slim_rl.engines.engine import Engine
-from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import load_model
-from slim_rl.engines.sglang import SGLangEngine, serving
-from slim_rl.games import game_kind
-from slim_rl.players.chat_format import ChatFormat, qwen3_format
-from slim_rl.rollout.table import Job, PlayerMaker, Table, policy_seat
-from slim_rl.seating import check_context, make_table
-
-if TYPE_CHECKING:
-    from slim_rl.players.chat import ChatService
+from slim_rl.games import NamedGame
+from slim_rl.players.config import ModelConfig
+from slim_rl.players.renderer import Renderer
+from slim_rl.players.services import Services
+from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating, checkpoint_makers, service_makers
+from slim_rl.studies.config import EvaluateConfig
 
 Makers = Mapping[str, Callable[[], PlayerMaker]]
-"""Players by name, to be made when their turn comes: a checkpoint is loaded for its own series alone."""
+"""Players by name, made when their series is played."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Episodes of the same players on many games."""
+    """Episodes of the same players on many tasks."""
 
+    name: str
+    """SERIES/PLAYER: "held-out/trained"."""
     folder: Path
-    make_table: Callable[[], Table]
-    jobs: list[Job]
+    requests: list[Request]
+    seating: Callable[[], Seating]
+    """Loads the models that it needs."""
 
 
-class Evaluation(NamedTuple):
-    """What all series of an evaluation share."""
+class Policy(NamedTuple):
+    """A loaded checkpoint."""
 
-    config: Config
+    engine: Engine
+    rules: PolicyRules
+
+    def maker(self) -> PlayerMaker:
+        return self.rules.maker(self.engine)
+
+
+class Models:
+    """Loads checkpoints; a context manager, because `evaluate.server` starts a process for each.
+
+    The server holds one checkpoint at a time: the next one takes its place.
+    """
+
+    def __init__(self, evaluate: EvaluateConfig, model: ModelConfig):
+        self._evaluate, self._model = evaluate, model
+        self._server = ExitStack()
+        self._served: tuple[Path, str] | None = None
+
+    def __enter__(self) -> "Models":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def load(self, checkpoint: Path) -> tuple[Engine, Renderer]:
+        from transformers import AutoTokenizer
+
+        from slim_rl.engines.local import LocalEngine
+        from slim_rl.engines.model import load_model
+        from slim_rl.engines.sglang import SGLangEngine
+        from slim_rl.players.renderer import renderer_for
+
+        engine: Engine
+        if self._evaluate.server is None:
+            model, tokenizer = load_model(checkpoint)
+            engine = LocalEngine(model)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+            engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
+        return engine, renderer_for(tokenizer, self._model.thinking)
+
+    def _address(self, command: str, checkpoint: Path) -> str:
+        from slim_rl.engines.sglang import serving
+
+        if self._served is None or self._served[0] != checkpoint:
+            self._server.close()
+            self._served = checkpoint, self._server.enter_context(serving(command, checkpoint))
+        return self._served[1]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evaluation of one game: what all its series share."""
+
+    game: NamedGame
+    parameters: Section
+    """Those of the study."""
+    evaluate: EvaluateConfig
+    model: ModelConfig
+    seed: int
     folder: Path
-    service: "ChatService | None"
+    """Gathers the game's episodes: SERIES/PLAYER/*.parquet."""
+    services: Services
+    models: Models
+    tasks: Sequence[Task]
+    """Those held out."""
+    checkpoints: Mapping[str, Path]
+    """`base` and `trained`."""
+    snapshots: Mapping[str, Path]
+    """`step-00010` and so on, in order; empty unless training kept some."""
 
     def series(
         self,
         name: str,
-        games: Sequence[dict[str, Any]],
-        seating: tuple[str, ...],
+        tasks: Sequence[Task],
+        seating: Sequence[str],
         makers: Makers | None = None,
-        config: Config | None = None,
+        arm: str = "",
+        game: NamedGame | None = None,
+        samples: int = 1,
     ) -> Series:
-        """The series `name` (two parts, with a slash): `seating` on each of `games`.
+        """The series `name`, SERIES/PLAYER: `seating` on each of `tasks`.
+
+        Checkpoints and snapshots are seated by their names, services by `service:NAME`, other models by
+        `checkpoint:PATH`; anybody else is a player that the game knows.
 
         Args:
-            makers: of the players that the game's kind does not know.
-            config: other parameters than the run's.
+            makers: of players that none of these are.
+            arm: what the series changes; see `Episode.arm`.
+            game: the game with other parameters than the run's.
+            samples: episodes of each task; with more than one the episode's id ends in its number.
         """
-        jobs = [Job(f"{name}/{game['game_id']}", game, seating) for game in games]
-        table = partial(_table, config or self.config, seating, makers or {}, self.service)
-        return Series(self.folder / name, table, jobs)
+        game = game or self.game
+        kind = name.partition("/")[0]
+        requests = [
+            Request(f"{name}/{task.game_id}{ending}", game.name, task, tuple(seating), series=kind, arm=arm)
+            for task in tasks
+            for ending in ([""] if samples == 1 else [f"/{number}" for number in range(samples)])
+        ]
 
+        def seat() -> Seating:
+            names = set(seating)
+            seated = {player: make() for player, make in (makers or {}).items()}
+            for player in names & {*self.checkpoints, *self.snapshots} - set(seated):
+                seated[player] = self.policy(player).maker()
+            seated |= service_makers(names, self.services)
+            model, temperature = self.model, self.evaluate.temperature
+            seated |= checkpoint_makers(names, model.thinking, model.turn_tokens, temperature)
+            return Seating({game.name: game}, seated, self.seed)
 
-def _table(config: Config, names: Sequence[str], makers: Makers, service: "ChatService | None") -> Table:
-    return make_table(
-        config, game_kind(config), names, {name: make() for name, make in makers.items()}, service
-    )
+        return Series(name, self.folder / name, requests, seat)
 
+    def policy(self, player: str) -> Policy:
+        """The checkpoint or snapshot of this name, loaded."""
+        engine, renderer = self.models.load({**self.checkpoints, **self.snapshots}[player])
+        return Policy(engine, PolicyRules(renderer, self.model.turn_tokens, self.evaluate.temperature))
 
-class Policy(NamedTuple):
-    """What the seats of a checkpoint are made of."""
-
-    engine: Engine
-    chat_format: ChatFormat
-    turn_tokens: int
-    temperature: float
-
-    def seat(self) -> PlayerMaker:
-        return policy_seat(*self)
-
-
-def policy(config: Config, checkpoint: Path, games: Sequence[dict[str, Any]]) -> Policy:
-    """The checkpoint, loaded; in `evaluate.server` if there is one."""
-    engine: Engine
-    if config.evaluate.server is None:
-        model, tokenizer = load_model(checkpoint)
-        engine = LocalEngine(model)  # one for each series, for several may be played at once
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        engine = SGLangEngine(_served(config.evaluate.server, checkpoint), config.model.context_tokens)
-    chat_format = qwen3_format(tokenizer, config.model.thinking)
-    check_context(engine.max_context_tokens, chat_format, games, config, game_kind(config))
-    return Policy(engine, chat_format, config.model.turn_tokens, config.evaluate.temperature)
-
-
-_servers = ExitStack()
-atexit.register(_servers.close)
-
-
-@lru_cache(maxsize=1)
-def _served(command: str, checkpoint: Path) -> str:
-    """The address of a server for `checkpoint`; the one for another checkpoint makes room for it."""
-    _servers.close()
-    return _servers.enter_context(serving(command, checkpoint))
+    def seated(self, player: str) -> tuple[str, ...]:
+        """The seating of training, with `player` for the policy and for its earlier selves."""
+        return tuple(player if name in ("policy", "pool") else name for name in self.game.parameters.seating)

@@ -1,0 +1,84 @@
+"""What a study is: a question put to a game. A package of `slim_rl.studies`, or a module of the user's own.
+
+Besides the functions of `Study`, a study has a module `parameters` with `Parameters`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from slim_rl.analysis.comparison import Compared
+from slim_rl.core.parameters import Section
+from slim_rl.games import NamedGame
+from slim_rl.rollout.shards import read_frame
+from slim_rl.studies.series import Evaluation, Series
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a report is made from: the episodes of one game."""
+
+    game: NamedGame
+    parameters: Section
+    """Those of the study."""
+    episodes: Path
+    """The series of the evaluation: `SERIES/PLAYER/*.parquet`, and what `finish` wrote."""
+    rollouts: Path
+    """Episodes of training, of all games."""
+    processes: int = 1
+    """Processes that may read episodes at once."""
+
+    def series(self, name: str) -> pd.DataFrame:
+        """Episodes of one series, or of all below it; see `read_frame`. Empty without any."""
+        return read_frame(self.episodes / name)
+
+    def training(self) -> pd.DataFrame:
+        """The game's episodes of training; see `read_frame`."""
+        frame = read_frame(self.rollouts)
+        return frame if frame.empty else frame[frame["game"] == self.game.name].reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a study found. The stage writes figures, tables and metrics, and fills in the pages."""
+
+    question: str
+    verdict: str
+    """One sentence, which can say no; `verdict` of the metrics."""
+    figures: Mapping[str, Figure]
+    """By file name."""
+    tables: Mapping[str, pd.DataFrame]
+    """By file name. A page shows every n-th row of long ones over training."""
+    metrics: Mapping[str, Any]
+    templates: Path
+    """A folder with `report.html.j2` and `report.md.j2`, which extend `page.html.j2` and `page.md.j2` of
+    `slim_rl/analysis/templates`."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the templates use, besides what every page has; see `slim_rl.analysis.page.render`."""
+
+
+class Study(Protocol):
+    """The functions of a study's module. `finish` and `inputs` are optional."""
+
+    def series(self, run: Evaluation) -> Iterator[Series]:
+        """What to play."""
+
+    def finish(self, run: Evaluation) -> None:
+        """Write to `run.folder` what is computed or copied rather than played, after all series."""
+
+    def inputs(self, parameters: Section) -> Sequence[Path]:
+        """Files that `series` and `finish` read, besides tasks and checkpoints."""
+
+    def report(self, found: Found) -> Report:
+        """Raises UserError: there are no episodes to report on."""
+
+    def compared(self, metrics: Sequence[Mapping[str, Any]]) -> Compared:
+        """What to compare of several runs.
+
+        Args:
+            metrics: of each run, by dotted name.
+        """
