@@ -1,54 +1,57 @@
-"""Which groups are worth training on. A filter looks at the episodes of one game and keeps them or not."""
+"""Which groups are worth training on. A filter is a function that looks at a group of episodes of one task and says
+whether to keep it."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from slim_rl.core.episode import Episode
+from slim_rl.runtime.imports import function_at
 
 Group = Sequence[Episode]
+Filter = Callable[[Group], bool]
 
 MIN_REWARD = 0.1
 
 
 def reward_varies(group: Group) -> bool:
-    """A group in which each seat always earned the same has no advantage to learn from (DAPO,
-    arXiv 2503.14476, 3.2)."""
+    """Some seat did not earn the same in all episodes. Without that there is no advantage to learn from (DAPO,
+    arXiv 2503.14476, section 3.2)."""
     ended = [episode.rewards for episode in group if episode.rewards]
     return any(np.std([rewards[seat] for rewards in ended]) > 1e-6 for seat in (ended[0] if ended else ()))
 
 
 def no_failed_episode(group: Group) -> bool:
-    """What failed through somebody else's fault is nobody's mistake, and its group is not comparable."""
+    """No episode failed. A group with a failed episode has fewer to compare, through no fault of the policy."""
     return all(episode.status != "failed" for episode in group)
 
 
 def any_success(group: Group) -> bool:
-    """At least one episode came to an agreement."""
+    """At least one episode ended by the rules of the game."""
     return any(episode.status == "completed" for episode in group)
 
 
 def min_reward(group: Group) -> bool:
-    """Some episode earned at least `MIN_REWARD`; where all earn less there is nothing to imitate."""
+    """Some seat earned at least `MIN_REWARD` in some episode."""
     return any(reward >= MIN_REWARD for episode in group for reward in episode.rewards.values())
 
 
 def reasonable_length(group: Group) -> bool:
-    """At most half of the episodes ran into a limit of turns or tokens."""
+    """At most half of the episodes reached a limit of turns or tokens."""
     return sum(episode.status == "truncated" for episode in group) <= len(group) / 2
 
 
 def responses_differ(group: Group) -> bool:
-    """At least two episodes were said differently."""
+    """At least two episodes have different turns."""
     return len({tuple(turn.text for turn in episode.turns) for episode in group}) > 1
 
 
 def quality_and_diversity(group: Group) -> bool:
-    """Something good, said in different ways, and not all worth the same."""
+    """`min_reward`, `responses_differ` and `reward_varies` together."""
     return min_reward(group) and responses_differ(group) and reward_varies(group)
 
 
-FILTERS: dict[str, Callable[[Group], bool]] = {
+FILTERS: dict[str, Filter] = {
     f.__name__: f
     for f in (
         reward_varies,
@@ -62,6 +65,15 @@ FILTERS: dict[str, Callable[[Group], bool]] = {
 }
 
 
+def find_filter(name: str) -> Filter:
+    """A filter of this module by name, or any other by import path, `my_module:my_filter`.
+
+    Raises:
+        UserError: there is no such function.
+    """
+    return FILTERS.get(name) or function_at(name)
+
+
 def first_objection(group: Group, filters: Sequence[str]) -> str | None:
     """The name of the first of `filters` that drops the group; None if all keep it."""
-    return next((name for name in filters if not FILTERS[name](group)), None)
+    return next((name for name in filters if not find_filter(name)(group)), None)
