@@ -1,4 +1,4 @@
-"""Starting other processes, and ending them with all that they started."""
+"""Ends processes with everything they started, and waits for conditions."""
 
 import os
 import signal
@@ -10,21 +10,21 @@ _GRACE_SECONDS = 10.0
 
 
 def end(process: subprocess.Popen, grace_seconds: float = _GRACE_SECONDS) -> None:
-    """End a process that leads a session of its own, and all that it started, politely first.
+    """End a process that leads its own session, and everything it started: SIGTERM first, SIGKILL later.
 
-    Safe to call for one that has ended.
+    Safe to call for a process that has ended.
     """
     for kind in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, kind)
         except ProcessLookupError:
             break
-        wait_until(lambda: not _lives(process), grace_seconds, 0.05)
+        wait_until(lambda: not _alive(process), grace_seconds, 0.05)
     process.wait()
 
 
 def wait_until(ready: Callable[[], bool], seconds: float, every_seconds: float = 0.2) -> bool:
-    """Wait until `ready()`, at most so long; returns whether it became ready."""
+    """Wait until `ready()`, for at most `seconds`. Returns whether it became ready."""
     until = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > until:
@@ -33,8 +33,8 @@ def wait_until(ready: Callable[[], bool], seconds: float, every_seconds: float =
     return True
 
 
-def _lives(process: subprocess.Popen) -> bool:
-    process.poll()  # a zombie would count
+def _alive(process: subprocess.Popen) -> bool:
+    process.poll()  # reaps it; a zombie would count as alive
     try:
         os.killpg(process.pid, 0)
     except ProcessLookupError:

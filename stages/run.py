@@ -1,0 +1,57 @@
+"""Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
+
+make repro PROFILE=kuhn is short for this. Killed and started again with the same arguments, it goes on.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import yaml
+
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.process import end
+from stages.workspace import overridden, sole_run
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("profile", nargs="?", help="the name of a file in conf/, without .yaml")
+    parser.add_argument(
+        "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE",
+        help="a parameter by its dotted name, such as train.steps=10; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment"
+    )
+    parser.add_argument(
+        "--dvc", default="", metavar="ARGUMENTS", help="for `dvc repro`, such as --dvc='--force train'"
+    )
+    options = parser.parse_args()
+    verb = ["exp", "run", "--temp", "--name", options.experiment] if options.experiment else ["repro"]
+    with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
+        # In its own session, so that it ends before params.yaml is put back.
+        process = subprocess.Popen(
+            ["dvc", *verb, *shlex.split(options.dvc)], pass_fds=[lock], start_new_session=True
+        )
+        try:
+            code = process.wait()
+        finally:
+            end(process)
+    sys.exit(code)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise argparse.ArgumentTypeError(f"{value!r} is not YAML") from None
+
+
+if __name__ == "__main__":
+    main()
