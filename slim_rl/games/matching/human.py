@@ -1,49 +1,69 @@
-"""DialOp's human-human games: their boards as games to play, and what people did on them as facts."""
+"""DialOp's human-human games: their boards as tasks, and what people said and did on them."""
 
 import json
 from pathlib import Path
 
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
 from slim_rl.games.matching.board import Board
-from slim_rl.games.matching.env import MatchingEnv
-from slim_rl.games.matching.rules import SEATS
+from slim_rl.games.matching.env import apply_log
+from slim_rl.games.matching.rules import SEATS, MatchingGame
 
 
-def human_games(path: Path) -> list[dict]:
-    """The recorded games as lines of a games file, with the `action_log` in their `game_state`.
+def human_games(path: Path) -> list[Task]:
+    """The recorded games; the state of each is DialOp's record, with what people did as its `action_log`.
 
     Raises:
         UserError: the file is missing or a line is damaged; the sentence names file and line.
     """
-    if not path.exists():
+    if not path.is_file():
         raise UserError(f"There is no file of human games {path}; it is part of the repository.")
-    games = []
-    for number, text in enumerate(path.read_text().splitlines(), start=1):
+    tasks = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            state = json.loads(text)
-            Board.from_game_state(state)
-            games.append({"game_id": f"human-{state['game_id']}", "game_state": state})
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number} is not a human game: {error}.") from None
-    return games
+            tasks.append(_checked(json.loads(line)))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)[:300]
+            raise UserError(
+                f"{path}, line {number} is not a human game: {reason.removesuffix('.')}."
+            ) from None
+    return tasks
 
 
-def replay(game: dict) -> MatchingEnv:
-    """The environment after all that the two people said and did."""
-    env = MatchingEnv(max_turns=10_000)  # people had no turn limit
-    env.reset(game["game_state"])
-    return env
+def _checked(state: object) -> Task:
+    if not isinstance(state, dict):
+        raise ValueError("it is not a JSON object")
+    json.dumps(state, ensure_ascii=False).encode()  # raises ValueError for an unpaired surrogate
+    number = state["game_id"]
+    if type(number) is not int:
+        raise ValueError(f"its game_id is {number!r}, not a whole number")
+    task = Task(f"human-{number}", state=state)
+    game = replay(task)
+    transcript(task)
+    earned = round(game.rewards()[SEATS[0]] * game.board.best_assignment_reward)
+    if state["proposal_reward"] != earned:
+        raise ValueError(
+            f"it records proposal_reward {state['proposal_reward']!r}, but its log earns {earned}"
+        )
+    return task
 
 
-def transcript(game: dict) -> list[tuple[str, str]]:
-    """(seat, turn) as the two people took them."""
+def replay(task: Task) -> MatchingGame:
+    """The game after all that the two people said and did."""
+    game = MatchingGame(Board.from_game_state(task.state), 10_000, task.game_id)  # people had no turn limit
+    apply_log(game, task.state["action_log"])
+    return game
+
+
+def transcript(task: Task) -> list[tuple[str, str]]:
+    """(seat, turn) in the order in which the two people took them."""
     turns = []
-    for action in game["game_state"]["action_log"]:
+    for action in task.state["action_log"]:
         match action["type"]:
             case "message":
-                text = f"[message] {action['message']['data']}"
+                text = "[message] " + action["message"]["data"]
             case "proposal":
-                text = "[propose] " + action["proposal"].replace("<br/>", "\n").replace("&emsp; - ", "")
+                text = ("[propose] " + action["proposal"]).replace("<br/>", "\n").replace("&emsp; - ", "")
             case _:
                 text = "[accept]" if action["response"]["accept"] else "[reject]"
         turns.append((SEATS[action["player"]], text))

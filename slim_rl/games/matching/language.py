@@ -1,4 +1,4 @@
-"""What is said at the matching game's table: prompts, turns, questions and answers as text."""
+"""The language of the matching game: prompts, turns, questions and answers as text."""
 
 import math
 import re
@@ -23,6 +23,8 @@ _OPENING = _INSTRUCTIONS.partition("{")[0]
 _CELL = re.compile(rf"^(?:{'|'.join(REVIEWERS)}) - (?:{'|'.join(SHORT_PAPERS)}): (\d+|\?)$", re.MULTILINE)
 _PRIVATE_SCALE = ", multiplied by a private factor of your own"
 MUST_ANSWER = "You can output one of these choices: [accept] or [reject]"
+VAGUE_ANSWER = "[message] Hard to say in general. Some of it looks good to me, some of it less."
+"""A shy partner's turn after a question that is not about single scores."""
 
 
 class Turn(NamedTuple):
@@ -31,11 +33,11 @@ class Turn(NamedTuple):
 
 
 class InvalidTurn(ValueError):
-    """A turn that the rules forbid; its text is the answer to the speaker."""
+    """A turn that the rules forbid; the speaker is told the message."""
 
 
 def prompt(numbers: np.ndarray, private_scale: bool) -> str:
-    """What a player is told first. `numbers` (N, N) int: what it reads, -1 where it sees nothing."""
+    """What a player reads first. `numbers` (N, N) int: what it sees of the board, -1 where it sees nothing."""
     size = len(numbers)
     cells = "".join(
         f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p] if numbers[r, p] >= 0 else '?'}\n"
@@ -46,7 +48,7 @@ def prompt(numbers: np.ndarray, private_scale: bool) -> str:
 
 
 def read_prompt(text: str) -> np.ndarray | None:
-    """`numbers` out of a text that begins with `prompt(numbers, ...)`; None out of any other."""
+    """`numbers` from a text that begins with `prompt(numbers, ...)`; None from any other text."""
     cells = _CELL.findall(text)
     size = math.isqrt(len(cells))
     if not text.startswith(_OPENING) or size * size != len(cells) or not size:
@@ -62,7 +64,7 @@ def parse_turn(text: str) -> Turn:
     """Split a turn into its tag and the rest.
 
     Raises:
-        InvalidTurn: no tag, an unknown one, or an empty message.
+        InvalidTurn: there is no tag, an unknown one, or an empty message.
     """
     match = re.match(r"\s*\[(message|propose|accept|reject)\](.*)\Z", text, re.DOTALL | re.IGNORECASE)
     if match is None:
@@ -74,6 +76,6 @@ def parse_turn(text: str) -> Turn:
 
 
 def answer(reviewer: int, paper: int, number: int) -> str:
-    """A shy reply to a question about one pair; `number` is -1 for a score the speaker does not see."""
+    """A shy answer to a question about one pair; `number` is -1 for a score that the speaker does not see."""
     pair = f"{REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}"
     return f"{pair} is {number}." if number >= 0 else f"I do not know {pair}."

@@ -1,6 +1,6 @@
-"""How shy is a partner? A fixed script of questions to find out, played like any other game.
+"""A fixed script of questions that measures how shy a partner is. It is played like any other player.
 
-A partner that tells scores unasked, or wrong ones, ruins the experiment: asking would not pay.
+A partner that gives scores without being asked, or wrong scores, invalidates the experiment: asking would not pay.
 """
 
 import numpy as np
@@ -22,10 +22,10 @@ MAX_TURNS = 40
 
 
 class Prober:
-    """Asks vaguely, directly, pleading, and directly again, then proposes something.
+    """Asks vague, direct and pleading questions, then makes a proposal.
 
-    It asks directly for two scores that the partner sees and for one that it does not see, as far as the
-    board has such.
+    Its direct questions are about two scores that the partner sees and one that it does not see, if the board has
+    them.
     """
 
     def __init__(self, game: MatchingGame, seat: str, seed: int):

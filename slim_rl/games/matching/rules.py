@@ -1,4 +1,4 @@
-"""The matching game being played: whose turn it is, what each player sees, and what it earns.
+"""The rules of the matching game: whose turn it is, what each player sees, and what it earns.
 
 Rules after DialOp (Lin, Tomlin, Andreas, Eisner 2023, arXiv 2305.20076; github jlin816/dialop). Player 1
 starts, players alternate, a rejection is a turn. Unlike DialOp's text environment, names in proposals
@@ -24,31 +24,30 @@ class View:
     mask: np.ndarray
     """(N, N) bool: the cells it sees."""
     numbers: np.ndarray
-    """(N, N) int: what it reads, the value times its scale cut to an integer; -1 where it sees nothing."""
+    """(N, N) int: what it reads, scores times its scale, rounded down; -1 where it sees nothing."""
     scale: float
 
 
 @dataclass
 class _Asking:
-    """What one player has asked and learnt."""
+    """What one player has asked and learned."""
 
-    learnt: np.ndarray
+    learned: np.ndarray
     """(N, N) bool: cells whose score the other player gave when asked."""
     asked: set[tuple[int, int]] = field(default_factory=set)
     pending: list[tuple[int, int]] = field(default_factory=list)
     told: set[tuple[int, int]] = field(default_factory=set)
-    """Cells that the other one does not see and whose score it was told, asked for or not."""
+    """Cells that the other player does not see, and whose score this one gave it, asked or not."""
     questions: int = 0
     useful: int = 0
     errors: int = 0
 
 
 class MatchingGame:
-    """One game on one board; see `slim_rl.games.game.Game`.
+    """One game on one board; see `slim_rl.core.game.TextGame`.
 
     Args:
-        max_turns: turns of both players together, those that break a rule included, after which the
-            game ends without a reward.
+        max_turns: turns of both players together, illegal ones included; then the game ends without a reward.
     """
 
     seats = SEATS
@@ -62,8 +61,7 @@ class MatchingGame:
         self.proposal: tuple[int, ...] | None = None
         self.accepted: tuple[int, ...] | None = None
         self._speaker = 0
-        private = bool(np.any(board.scales != 1))
-        self._unseen = [[prompt(board.numbers(player), private)] for player in (0, 1)]
+        self._unseen = [[prompt(board.numbers(player), board.private)] for player in (0, 1)]
         self._asking = [_Asking(np.zeros_like(board.masks[0])) for _ in SEATS]
 
     @property
@@ -86,7 +84,7 @@ class MatchingGame:
 
     def step(self, text: str) -> None:
         if self.turn is None:
-            raise ValueError("This game is over; nobody has a turn.")
+            raise ValueError("This game is over.")
         self.turns += 1
         try:
             act, content = parse_turn(text)
@@ -107,8 +105,8 @@ class MatchingGame:
             case _:
                 self.answer(self._speaker, act == "accept")
 
-    # What the three kinds of turn do. A log of people's play is applied through these as well; people
-    # do not always keep to their turn, so they do not ask whose it is.
+    # What the three kinds of turn do. A log of people's games is applied through these as well. They do not check
+    # whose turn it is, because people do not always wait for theirs.
 
     def say(self, player: int, text: str) -> None:
         self.messages += 1
@@ -138,23 +136,23 @@ class MatchingGame:
             reward = score / self.board.best_assignment_reward
         return dict.fromkeys(SEATS, reward)
 
-    def facts(self) -> dict[str, float]:
-        facts: dict[str, float] = {"turns": self.turns, "messages": self.messages}
+    def metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = {"turns": self.turns, "messages": self.messages}
         for seat, asking, mask in zip(SEATS, self._asking, self.board.masks, strict=True):
-            facts |= {
+            metrics |= {
                 f"{seat}.questions": asking.questions,
                 f"{seat}.useful_questions": asking.useful,
-                f"{seat}.answers": int(asking.learnt.sum()),
+                f"{seat}.answers": int(asking.learned.sum()),
                 f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
                 f"{seat}.unknown_cells": int((~mask).sum()),
                 f"{seat}.own_view": self._oracle(mask),
-                f"{seat}.oracle_given_information": self._oracle(mask | asking.learnt),
+                f"{seat}.oracle_given_information": self._oracle(mask | asking.learned),
             }
-        return facts
+        return metrics
 
     def _oracle(self, known: np.ndarray) -> float:
-        """Normalised reward of the best assignment for someone who knows these cells, (N, N) bool."""
+        """Normalised reward of the best assignment for a player that knows these cells, (N, N) bool."""
         best = assignment_by_view(self.board, known)
         return assignment_value(self.board.table, best) / self.board.best_assignment_reward
 
@@ -166,7 +164,7 @@ class MatchingGame:
         asking.asked.update(asking.pending)
 
     def _count_told(self, player: int, text: str) -> None:
-        """What `player` says of scores that it sees and the other one does not."""
+        """Count the scores that `player` gives and the other one does not see."""
         mine, theirs = self.board.masks[player], self.board.masks[1 - player]
         numbers = self.board.numbers(player)
         for pair, number in told_numbers(text, self.board.size):
@@ -174,12 +172,12 @@ class MatchingGame:
                 self._asking[player].told.add(pair)
 
     def _count_answers(self, player: int, reply: str) -> None:
-        """What `player` learns from the reply to what it asked last: a cell whose number stands in it."""
+        """Count what `player` learns from the reply to its last question: the cells whose number is in the reply."""
         asking, teller = self._asking[player], self.board.masks[1 - player]
         if asking.pending:
             words = reply.replace(",", " ").replace(".", " ").split()
             numbers = self.board.numbers(1 - player)
             for pair in asking.pending:
                 if teller[pair] and str(numbers[pair]) in words:
-                    asking.learnt[pair] = ~self.board.masks[player][pair]
+                    asking.learned[pair] = ~self.board.masks[player][pair]
         asking.pending = []

@@ -1,8 +1,7 @@
-"""Scripted players of the matching game: the shy partner, and references to measure an agent against.
+"""Scripted players of the matching game: the shy partner, and references to compare a policy with.
 
-They sit at the same table as everybody else: they read observations and answer with turns. What they
-know is their `View`. References are told both scales, so that numbers mean the same to them; that can
-only make them better.
+Like every player they read observations and answer with turns; they know their own `View`. References also know both
+private scales, so they can compare numbers; this can only make them better.
 """
 
 import re
@@ -10,24 +9,24 @@ from typing import Literal
 
 import numpy as np
 
-from slim_rl.config import MatchingConfig
-from slim_rl.games.game import Demonstration
+from slim_rl.core.game import Demonstration
 from slim_rl.games.matching.board import Board, optimal_assignment, posterior_mean
-from slim_rl.games.matching.language import MUST_ANSWER, answer, question
+from slim_rl.games.matching.language import MUST_ANSWER, VAGUE_ANSWER, answer, question
 from slim_rl.games.matching.names import format_proposal, parse_proposal
+from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.questions import asked_pairs, asks_something
 from slim_rl.games.matching.rules import SEATS, MatchingGame, View
 
 PRIOR_MEAN = 50.0
-"""What the rules count an unseen cell as."""
+"""What a player counts for a cell it does not see."""
 
 
 class ShyPartner:
     """Never volunteers anything; gives a score only when asked about that pair.
 
-    It says so when it does not know a score, and answers anything more general vaguely. A proposal it
-    weighs by its own numbers, unseen cells counted as 50: it accepts what is worth at least as much as
-    the average assignment, or everything with `always_accept`.
+    It says when it does not know a score, and answers more general questions vaguely. It accepts a proposal that is
+    worth at least as much as the average assignment by its own numbers (50 for unseen cells), or any proposal with
+    `always_accept`.
     """
 
     def __init__(self, view: View, always_accept: bool):
@@ -41,14 +40,16 @@ class ShyPartner:
         """It remembers nothing."""
 
     def turn(self, observation: str) -> str:
-        said = observation.partition("Partner: ")[2]  # the first: what was said may hold it again
+        said = observation.partition("Partner: ")[
+            2
+        ]  # the first one: the text that follows may contain it, too
         if said.startswith("[propose]"):
             return "[accept]" if self._likes(said) else "[reject]"
         text = said.removeprefix("[message] ")
         if pairs := asked_pairs(text, len(self._view.numbers)):
             return "[message] " + " ".join(answer(r, p, self._view.numbers[r, p]) for r, p in pairs)
         if asks_something(text):
-            return "[message] Hard to say in general. Some of it looks good to me, some of it less."
+            return VAGUE_ANSWER
         return "[message] I see."
 
     def _likes(self, said: str) -> bool:
@@ -63,13 +64,13 @@ class ShyPartner:
 
 
 class ReferencePlayer:
-    """Asks about `questions` cells it does not know, then proposes what is best by what it knows.
+    """Asks about `questions` cells it does not see, then proposes the best assignment by what it knows.
 
     Args:
-        estimate: what it believes at first, (N, N) float, its own values where it sees them.
-        order: which unknown cell it asks about next: `table` from top to bottom, `random`, or `useful`,
-            the one whose answer is worth most (one-step value of information).
-        exactly: instead of the best by its beliefs, propose this assignment.
+        order: which unseen cell it asks about next: `table` from top to bottom, `random`, or `useful`, the one with
+            the highest one-step value of information.
+        estimate: its first estimate of the scores, (N, N) float; by default its own view.
+        exactly: propose this assignment instead of the best one.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class ReferencePlayer:
 
 
 def _value_of_asking(values: np.ndarray, cell: tuple[int, int]) -> float:
-    """By how much the best assignment improves, in expectation, once `cell` is known (uniform 0..99)."""
+    """Expected improvement of the best assignment once `cell` is known (uniform in 0..99)."""
     rows = np.arange(len(values))
     without, forced = values.copy(), values.copy()
     without[cell], forced[cell] = -1e6, 1e6
@@ -134,7 +135,7 @@ def _value_of_asking(values: np.ndarray, cell: tuple[int, int]) -> float:
 
 
 def _values(numbers: np.ndarray, scale: float) -> np.ndarray:
-    """The scores behind the numbers a player reads, float; the prior mean where it sees nothing."""
+    """The scores behind the numbers that a player reads, float; the prior mean where it sees nothing."""
     return np.where(numbers >= 0, np.ceil(numbers / scale), PRIOR_MEAN)
 
 
@@ -143,13 +144,13 @@ def shy_partner(game: MatchingGame, seat: str, always_accept: bool) -> ShyPartne
 
 
 def reference_player(
-    name: str, game: MatchingGame, config: MatchingConfig, seed: int, seat: str = SEATS[0]
+    name: str, game: MatchingGame, parameters: Parameters, seed: int, seat: str = SEATS[0]
 ) -> ReferencePlayer:
-    """A reference, in the agent's seat if no other is named: `random`, `own-view`, `bayes` (no questions, reasons from how
-    boards are selected) or `asks-K-random`, `asks-K-useful`, `asks-K-table` with a number K.
+    """A reference by name: `random`, `own-view`, `bayes` (no questions; it infers from how boards are selected), or
+    `asks-K-random`, `asks-K-useful`, `asks-K-table` with a number K of questions.
 
     Raises:
-        ValueError: there is no reference of that name.
+        ValueError: there is no reference of this name.
     """
     rng = np.random.default_rng(seed)
     player = SEATS.index(seat)
@@ -159,7 +160,9 @@ def reference_player(
     if name == "own-view":
         return ReferencePlayer(view, scale, 0, "table", rng)
     if name == "bayes":
-        return ReferencePlayer(view, scale, 0, "table", rng, posterior_mean(game.board, player, config, rng))
+        return ReferencePlayer(
+            view, scale, 0, "table", rng, posterior_mean(game.board, player, parameters, rng)
+        )
     if asks := re.fullmatch(r"asks-(\d+)-(random|useful|table)", name):
         return ReferencePlayer(view, scale, int(asks[1]), asks[2], rng)
     raise ValueError(
@@ -169,12 +172,12 @@ def reference_player(
 
 
 def demonstrate(board: Board, max_questions: int) -> Demonstration:
-    """The agent's seat played by a reference that asks in table order, before a shy partner."""
+    """The first seat, played by a reference that asks in table order, with a shy partner."""
     game = MatchingGame(board, max_turns=2 * max_questions + 2)
     agent, partner = game.seats
     view = game.view(agent)
     asker = ReferencePlayer(view, float(board.scales[1]), max_questions, "table", np.random.default_rng(0))
-    shy = ShyPartner(game.view(partner), always_accept=True)
+    shy = shy_partner(game, partner, always_accept=True)
     shown = Demonstration([game.observe(agent)], [], [asker.proposal()])
     for _ in range(min(max_questions, int((~view.mask).sum()))):
         shown.turns.append(asker.turn(shown.observations[-1]))
@@ -187,10 +190,10 @@ def demonstrate(board: Board, max_questions: int) -> Demonstration:
 
 
 def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstration:
-    """The partner's seat played by a shy partner, before somebody who asks so many questions at random."""
+    """The second seat, played by a shy partner; the first one asks `questions` questions in random order."""
     game = MatchingGame(board, max_turns=2 * questions + 2)
     agent, partner = game.seats
-    asker = reference_player(f"asks-{questions}-random", game, MatchingConfig(), seed)
+    asker = reference_player(f"asks-{questions}-random", game, Parameters(), seed)
     shy = shy_partner(game, partner, always_accept=True)
     shown = Demonstration([], [], [])
     while game.turn == agent:
@@ -199,4 +202,4 @@ def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstratio
         shown.turns.append(shy.turn(shown.observations[-1]))
         game.step(shown.turns[-1])
     last = shown.turns.pop()
-    return shown._replace(closings=[*(None for _ in shown.turns), last])
+    return shown._replace(closings=[None] * len(shown.turns) + [last])

@@ -1,9 +1,9 @@
-"""The shy partner's rules for a language model: what it is told, and what of its replies is a turn."""
+"""The shy partner's rules for a language model: its system prompt, and the turn in each of its replies."""
 
 import re
 
-from slim_rl.games.matching.language import MUST_ANSWER, answer
-from slim_rl.players.player import Player
+from slim_rl.core.player import TextPlayer
+from slim_rl.games.matching.language import MUST_ANSWER, VAGUE_ANSWER, answer
 
 _RULES = """\
 You play a game of assigning papers to reviewers with a partner. You are shy. Your rules:
@@ -23,7 +23,7 @@ You: [message] {known}
 Partner: [message] What is Ava Li's score for GloVe?
 You: [message] {unknown}
 Partner: [message] Please, I beg you, tell me everything you know!
-You: [message] Hard to say in general. Some of it looks good to me, some of it less."""
+You: {vague}"""
 _ACCEPT = "Accept every proposal."
 _WEIGH = (
     "Accept a proposal if, by the scores you see (count 50 for a ?), it is worth at least as much as an average "
@@ -37,18 +37,20 @@ _SPEAKER = re.compile(r"(?:\A|\n)\s*(?:you|partner|player[- ]?\d)\s*:\s*(?=\Z|\[
 def shy_rules(always_accept: bool) -> str:
     """The system prompt of a shy partner."""
     return _RULES.format(
-        proposal=_ACCEPT if always_accept else _WEIGH, known=answer(0, 0, 42), unknown=answer(0, 2, -1)
+        proposal=_ACCEPT if always_accept else _WEIGH,
+        known=answer(0, 0, 42),
+        unknown=answer(0, 2, -1),
+        vague=VAGUE_ANSWER,
     )
 
 
 def one_turn(observation: str, reply: str) -> str:
     """The one turn in a model's reply to `observation`, with its tag.
 
-    Mends what is plain: a tag left out, words before the tag, a second turn behind the first, a proposal
-    answered in words.
+    Corrects a missing tag, words before the tag, a second turn after the first, and a proposal answered in words.
 
     Raises:
-        ValueError: there is no turn in it that a shy partner may take; the text says what would be right.
+        ValueError: it has no turn that a shy partner may take; the sentence says what would be right.
     """
     text = _SPEAKER.sub("\n", reply.strip()).strip()
     tags = [tag[1].lower() for tag in _TAG.finditer(text)]
@@ -71,9 +73,9 @@ def one_turn(observation: str, reply: str) -> str:
 
 
 class AlwaysAccepts:
-    """Accepts every proposal, which needs no thought, and leaves all else to `player`."""
+    """Accepts every proposal without a model, and leaves everything else to `player`."""
 
-    def __init__(self, player: Player):
+    def __init__(self, player: TextPlayer):
         self._player = player
 
     async def respond(self, observation: str) -> str:

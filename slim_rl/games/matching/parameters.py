@@ -1,0 +1,56 @@
+"""Parameters of the matching game."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from slim_rl.core.parameters import GameParameters, PlayerName
+
+MAX_SCALE = 1000.0
+"""The largest private scale factor; DialOp's own game goes up to 10."""
+
+
+class Parameters(GameParameters):
+    """The boards of the paper-reviewer matching game, and how its scripted players behave.
+
+    Parameters left out take the values of the selection: `dialop` is DialOp's own game (both players see 0.4 of
+    the cells, on private scales); with `stakes` the selection of boards tells a player nothing.
+    """
+
+    seating: tuple[PlayerName, ...] = ("policy", "scripted")
+    size: int = Field(3, ge=2, le=8)
+    """Number of reviewers, and of papers."""
+    selection: Literal["stakes", "dialop"] = "stakes"
+    """Which boards are kept; see `slim_rl.games.matching.board.passes`."""
+    p_agent: float = Field(0.2, ge=0, le=1)
+    """Probability that player 1 sees a cell."""
+    p_partner: float = Field(0.8, ge=0, le=1)
+    """Probability that player 2 sees a cell."""
+    scale_range: tuple[float, float] = (1.0, 1.0)
+    """Bounds of each player's private scale factor, which is drawn uniformly."""
+    stake: float = Field(1.4, ge=1)
+    """Keep a board if its pooled optimum is more than this multiple of a baseline: with `stakes` the mean over all
+    assignments, with `dialop` what each player would choose alone."""
+    on_the_fly: bool = False
+    """Store only seeds in the games file, and make each board when it is played."""
+    always_accept: bool = True
+    """The partner accepts every full proposal, so the reward measures the proposal alone."""
+    max_questions: int = Field(9, ge=1)
+    """Maximum questions per demonstration."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_the_selection(cls, given: object) -> object:
+        if isinstance(given, dict) and given.get("selection") == "dialop":
+            faithful = dict(p_agent=0.4, p_partner=0.4, scale_range=(1.0, 10.0), stake=1.25)
+            return {**faithful, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _scales_in_order(self) -> "Parameters":
+        low, high = self.scale_range
+        if not 1 <= low <= high <= MAX_SCALE:
+            raise ValueError(
+                f"scale_range must be two numbers with 1 <= low <= high <= {MAX_SCALE:g}, not {low:g}, {high:g}"
+            )
+        return self
