@@ -6,26 +6,28 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test quick test-slime slime-dir seeds trap compare lint serve
+.PHONY: repro test quick test-slime slime-dir seeds trap compare lint serve clean
 .DELETE_ON_ERROR:
 
+# A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
+#     make repro PROFILE=kuhn SET="train.steps=10 seed=1" DVC_ARGS="--force train"
 repro: .venv/installed
-	dvc repro $(DVC_ARGS)
+	python -m stages.run $(PROFILE) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
 
 # A local Prefect server with a worker and the deployments of prefect.yaml; Ctrl-C ends it.
 serve: .venv/installed
 	@exec python -m flows.serve
 
-# The report is tested in Debian's Chromium; where it cannot be installed, those tests are skipped and say why.
+# The report is tested in Debian's Chromium. If it cannot be installed, those tests are skipped and say why.
 test: .venv/installed
 	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
 	pytest
 
-# What to run while working: all but the flows and the whole pipeline in miniature.
+# What to run while working: the tests that start neither the pipeline nor Prefect nor a browser.
 quick: .venv/installed
-	pytest --ignore tests/flows --ignore tests/test_pipeline.py --ignore tests/test_selfplay_pipeline.py
+	pytest -m "not slow"
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime
@@ -38,8 +40,16 @@ slime-dir:
 	.venv/bin/pip install --quiet --constraint requirements.txt --requirement requirements-slime.txt
 	@touch $@
 
+# Style, the order of the rooms, types.
 lint: .venv/installed
-	ruff check . && ruff format --check .
+	ruff check .
+	ruff format --check .
+	lint-imports
+	mypy
+
+# Unfinished work in .work, with its size and what it cost; YES=1 removes it.
+clean: .venv/installed
+	python -m slim_rl.runtime.clean $(if $(YES),--yes)
 
 # The environment is complete once this file is there; a broken installation starts over.
 .venv/installed: requirements.txt pyproject.toml
@@ -51,13 +61,13 @@ lint: .venv/installed
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The evidence beyond one run: two more seeds, and the boards that leak. Each takes as long as `make repro`;
+# More evidence than one run: three seeds, and the boards that leak. Each takes as long as `make repro`;
 # `make compare` puts them on one page.
 seeds: .venv/installed
-	for seed in 0 1 2; do dvc exp run --temp --name seed-$$seed --set-param seed=$$seed || exit 1; done
+	for seed in 0 1 2; do python -m stages.run $(PROFILE) --set seed=$$seed --experiment seed-$$seed || exit 1; done
 
 trap: .venv/installed
-	dvc exp run --temp --name trap --set-param board.selection=dialop --set-param '+board.scale_range=[1.0,1.0]'
+	python -m stages.run trap --experiment trap
 
 # All experiments on one page, those that differ in nothing but their seed pooled: reports/comparison.html.
 compare: .venv/installed
