@@ -1,152 +1,160 @@
-"""A sample of episodes to be looked at: what was said on which board, which cells were asked for, who got what."""
+"""A sample of episodes to be looked at in a page: messages with their roles, tool calls and results."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
-from slim_rl.analysis.measures import AGENT, Sample, seen_cells
-from slim_rl.analysis.questions import Asked, classify
-from slim_rl.games.matching.language import MUST_ANSWER, read_prompt
-from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
-from slim_rl.rollout.store import Shard
+from slim_rl.analysis.titles import title
+from slim_rl.core.episode import Episode, Turn
+from slim_rl.rollout.shards import Shard
 
-BOARDS, STEPS, PER_STEP = 60, 20, 6
-"""Held-out boards that are shown, steps of training, and episodes of each step."""
+TASKS, STEPS, PER_STEP = 60, 20, 6
+"""Held-out tasks that are shown, steps of training, and episodes of each step."""
 MAX_BYTES = 1_200_000
-"""Of all dialogues together; what does not fit is left out from the end."""
+"""All dialogues together; those at the end that do not fit are left out."""
 
 
 class Shown(NamedTuple):
-    """One episode of a sample that is to be shown."""
+    """One episode that is shown."""
 
     player: str
-    sample: Sample
-    row: Any
-    """Its row in `sample.episodes`."""
+    """Who it is about: "base", "trained", "humans", or "policy" for an episode of training."""
+    shard: Path
+    episode_id: str
+    reward: float
+    label: str
+    """What its line in the list says after the reward."""
+    caption: str
+    """What stands above its dialogue."""
+    count: float = 0
+    """A number by which the page can filter."""
 
 
-def choose(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> list[Shown]:
-    """By fixed rules: both models on boards from the greatest loss to the greatest gain, people's games, and
-    episodes of training from the worst to the best of a step."""
-    chosen = []
-    base, trained = (
-        held_out[name].episodes.drop_duplicates("game_id").set_index("game_id")
-        for name in ("base", "trained")
+def choose(
+    base: pd.DataFrame, trained: pd.DataFrame, training: pd.DataFrame, people: pd.DataFrame | None = None
+) -> list[tuple[str, Any]]:
+    """Episodes by fixed rules: both models on tasks from the greatest loss to the greatest gain, people's games,
+    and episodes of training from the worst to the best of a step.
+
+    Args:
+        base: this and the others have a row an episode: `episode_id`, `game_id`, `step`, `reward` and more.
+
+    Returns:
+        Of each episode the player, as in `Shown`, and its row.
+    """
+    models = {
+        name: frame.drop_duplicates("game_id").set_index("game_id", drop=False)
+        for name, frame in (("base", base), ("trained", trained))
+    }
+    gains = (
+        (models["trained"]["reward"] - models["base"]["reward"]).dropna().rename_axis("task").reset_index()
     )
-    gains = (trained["reward"] - base["reward"]).dropna().reset_index().sort_values(["reward", "game_id"])
-    for game in _spread(gains, BOARDS)["game_id"]:
-        for name in ("base", "trained"):
-            chosen.append((name, held_out[name], held_out[name].episodes["game_id"] == game))
-    shown = [Shown(name, sample, next(sample.episodes[rows].itertuples())) for name, sample, rows in chosen]
-    if people:
-        ranked = people.episodes.sort_values(["reward", "episode_id"])
-        shown += [Shown("humans", people, row) for row in _spread(ranked, PER_STEP * 4).itertuples()]
-    steps = np.unique(training.episodes["step"])
-    for step in steps[np.unique(np.linspace(0, len(steps) - 1, STEPS).round().astype(int))]:
-        ranked = training.episodes[training.episodes["step"] == step].sort_values(["reward", "episode_id"])
-        shown += [Shown("training", training, row) for row in _spread(ranked, PER_STEP).itertuples()]
-    return shown
+    chosen: list[tuple[str, Any]] = []
+    for task in _spread(gains.sort_values(["reward", "task"]), TASKS)["task"]:
+        chosen += [(name, next(frame.loc[[task]].itertuples(index=False))) for name, frame in models.items()]
+    if people is not None:
+        chosen += [("humans", row) for row in _ranked(people, PER_STEP * 4)]
+    steps = np.unique(training["step"]) if len(training) else np.array([], int)
+    for step in steps[_places(len(steps), STEPS)]:
+        chosen += [("policy", row) for row in _ranked(training[training["step"] == step], PER_STEP)]
+    return chosen
+
+
+def _ranked(episodes: pd.DataFrame, count: int) -> Iterator[Any]:
+    ordered = episodes.dropna(subset="reward").sort_values(["reward", "episode_id"])
+    return _spread(ordered, count).itertuples(index=False)
 
 
 def _spread(ranked: pd.DataFrame, count: int) -> pd.DataFrame:
     """`count` rows from the first to the last, evenly."""
-    return ranked.iloc[
-        np.unique(np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int))
-    ]
+    return ranked.iloc[_places(len(ranked), count)]
 
 
-def to_json(shown: Sequence[Shown]) -> str:
-    """What the page's browser reads: names, boards by game, and episodes."""
-    boards: dict[str, Any] = {}
-    episodes: list[dict] = []
-    said = _said(shown)
-    used = 0
+def _places(length: int, count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, length - 1, min(count, length)).round().astype(int))
+
+
+def heard(turn: Turn) -> list[list[str]]:
+    """All that a seat read before its turn: role and text of each message."""
+    return [[message.role, message.text + " [image]" * len(message.images)] for message in turn.observation]
+
+
+def to_json(
+    shown: Sequence[Shown],
+    titles: Callable[[str], str] = title,
+    heard: Callable[[Turn], list[list[str]]] = heard,
+    extra: Callable[[Episode], Any] | None = None,
+    shared: Mapping[str, Any] | None = None,
+) -> Markup:
+    """What the page's browser reads.
+
+    Args:
+        titles: what the players are called.
+        heard: what is shown of what a seat read; the role `error` marks what the game found wrong.
+        extra: JSON of an episode for a study's own script; see `browser.js`.
+        shared: JSON for that script, of all episodes.
+    """
+    episodes, used = [], 0
+    played = _episodes(shown)
     for one in shown:
-        seats, observations, texts = said[one.row.episode_id]
-        episode, board = _episode(one, seats, observations, texts), _boards(seats, observations)
-        used += len(json.dumps(episode)) + (0 if one.row.game_id in boards else len(json.dumps(board)))
+        row = _row(one, played[one.episode_id], titles, heard, extra)
+        used += len(json.dumps(row))
         if used > MAX_BYTES:
             break
-        boards.setdefault(one.row.game_id, board)
-        for seat, numbers in board.items():  # an episode that ended early shows one board only
-            boards[one.row.game_id].setdefault(seat, numbers)
-        episodes.append(episode)
-    names = {"reviewers": REVIEWERS, "papers": SHORT_PAPERS}
+        episodes.append(row)
+    names = {player: titles(player) for player in dict.fromkeys(one.player for one in shown)}
     whole = json.dumps(
-        {**names, "boards": boards, "episodes": episodes}, separators=(",", ":"), ensure_ascii=False
+        {"titles": names, "shared": shared, "episodes": episodes}, separators=(",", ":"), ensure_ascii=False
     )
-    return whole.replace("<", "\\u003c")  # so that no text can end the script element it stands in
+    return Markup(whole.replace("<", "\\u003c"))  # so that no text can end the script element it stands in
 
 
-def _said(shown: Sequence[Shown]) -> dict[str, tuple[list[str], list[str], list[str]]]:
-    """Seats, observations and texts of each episode by its id; every shard is read once."""
-    wanted: dict[Any, set[str]] = {}
+def _episodes(shown: Sequence[Shown]) -> dict[str, Episode]:
+    """By id; every shard is read once."""
+    wanted: dict[Path, set[str]] = {}
     for one in shown:
-        wanted.setdefault(one.sample.shards[one.row.shard], set()).add(one.row.episode_id)
-    found = {}
-    for path, ids in wanted.items():
-        shard = Shard(path)
-        for episode_id, dialogue in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
-            if episode_id in ids:
-                found[episode_id] = dialogue
-    return found
+        wanted.setdefault(Path(one.shard), set()).add(one.episode_id)
+    return {e.episode_id: e for path, ids in wanted.items() for e in Shard(path).episodes(ids)}
 
 
-def _episode(one: Shown, seats: list[str], observations: list[str], texts: list[str]) -> dict[str, Any]:
-    asked = classify(list(zip(seats, texts, strict=True)), AGENT, seen_cells(seats, observations))
-    numbers = ("reward", "own_view", "oracle_given_information")
+def _row(
+    one: Shown,
+    episode: Episode,
+    titles: Callable[[str], str],
+    heard: Callable[[Turn], list[list[str]]],
+    extra: Callable[[Episode], Any] | None,
+) -> dict[str, Any]:
+    seats = list(dict.fromkeys([*episode.seating, *(turn.seat for turn in episode.turns)]))
+    own = [seat for seat in seats if episode.seating.get(seat) == one.player]
     return {
-        "id": one.row.episode_id,
+        "id": episode.episode_id,
         "player": one.player,
-        "game": one.row.game_id,
-        "step": int(one.row.step),
-        "status": one.row.status,
-        **{name: _rounded(getattr(one.row, name)) for name in numbers},
-        "questions": int(one.row.questions),
-        "useful": int(one.row.useful_questions),
-        "turns": list(_turns(seats, observations, texts)),
-        "asked": [[*pair, _use(question)] for question in asked for pair in question.question.pairs],
-        "final": _final(seats, observations, texts),
+        "game": episode.game_id,
+        "step": episode.step,
+        "reward": round(float(one.reward), 4) if np.isfinite(one.reward) else None,
+        "count": float(one.count),
+        "label": one.label,
+        "caption": f"{episode.status}: {one.caption}",
+        "seats": [
+            f"{seat}: {titles(episode.seating[seat])}" if seat in episode.seating else seat for seat in seats
+        ],
+        "own": seats.index(own[0]) if own else 0,
+        "turns": [
+            [
+                seats.index(turn.seat),
+                heard(turn),
+                turn.message.text,
+                [
+                    [call.name, call.status, call.raw or json.dumps(call.arguments)]
+                    for call in turn.message.tool_calls
+                ],
+            ]
+            for turn in episode.turns
+        ],
+        "extra": extra(episode) if extra else None,
     }
-
-
-def _rounded(value: float) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
-
-
-def _use(asked: Asked) -> str:
-    use = "useful" if asked.useful else "repeated" if asked.repeated else "known" if asked.known else "other"
-    return f"{use}, {'answered with a number' if asked.with_number else 'no number'}"
-
-
-def _turns(seats: list[str], observations: list[str], texts: list[str]) -> Iterator[list]:
-    """[1 for the agent, what was said, which rule the turn before broke]."""
-    for seat, observation, text in zip(seats, observations, texts, strict=True):
-        errors = [line for line in observation.splitlines() if line.startswith("Error:")]
-        yield [int(seat == AGENT), text, *errors]
-
-
-def _boards(seats: list[str], observations: list[str]) -> dict[str, list]:
-    """By seat: the numbers it reads, None where it sees none."""
-    boards: dict[str, list] = {}
-    for seat, observation in zip(seats, observations, strict=True):
-        numbers = None if seat in boards else read_prompt(observation)
-        if numbers is not None:
-            boards[seat] = [[None if n < 0 else n for n in row] for row in numbers.tolist()]
-    return boards
-
-
-def _final(seats: list[str], observations: list[str], texts: list[str]) -> list[int] | None:
-    """The paper of each reviewer in the last proposal, if that was accepted."""
-    board = next(iter(_boards(seats, observations).values()), None)
-    proposals = [text for text in texts if text.startswith("[propose]")]
-    if board is None or not proposals or texts[-1].strip() != "[accept]":
-        return None
-    try:
-        text = proposals[-1].removeprefix("[propose]").replace(MUST_ANSWER, "")
-        return list(parse_proposal(text, len(board)))
-    except InvalidProposal:
-        return None

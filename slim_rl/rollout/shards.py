@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,7 @@ def _message_row(message: Message) -> dict[str, Any]:
         "role": message.role,
         "text": message.text,
         "tool_calls": json.dumps([vars(call) for call in calls]) if calls else "",
-        "images": [
-            {"media_type": i.media_type, "base64": base64.b64encode(i.data).decode()} for i in images
-        ],
+        "images": [{"media_type": i.media_type, "base64": base64.b64encode(i.data).decode()} for i in images],
     }
 
 
@@ -175,9 +173,10 @@ def count_failures(folder: Path) -> int:
 def read_frame(folder: Path) -> pd.DataFrame:
     """All episodes below `folder` without what was said, a row each; see `Shard.numbers`.
 
-    Of an episode that failed and was played again only the last playing counts.
+    Of an episode that failed and was played again only the last playing counts. The column `shard` has the path of
+    its file.
     """
-    return latest([Shard(path).numbers() for path in shards(folder)])
+    return latest([Shard(path).numbers().assign(shard=str(path)) for path in shards(folder)])
 
 
 def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -209,7 +208,9 @@ class Shard:
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
         table = self._read([*plain, "seating", "rewards", "metrics"])
-        columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
+        columns: dict[str, Any] = {
+            f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()
+        }
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
         return table.select(plain).to_pandas().join(pd.DataFrame(columns))
@@ -232,6 +233,12 @@ class Shard:
         ]
         for start, end in pairwise(turns.offsets.to_pylist()):
             yield seats[start:end], observed[start:end], said[start:end]
+
+    def episodes(self, ids: Collection[str]) -> list[Episode]:
+        """The episodes with these ids, without their tokens."""
+        table = self._read([name for name in SCHEMA.names if name != "traces"])
+        chosen = table.filter(pc.is_in(table["episode_id"], pa.array(ids, pa.string())))
+        return [_episode({**row, "traces": []}) for row in chosen.to_pylist()]
 
     def sampled_tokens(self) -> int:
         """How many tokens the policy sampled in all episodes together."""

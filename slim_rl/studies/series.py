@@ -13,7 +13,14 @@ from slim_rl.games import NamedGame
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
-from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating, checkpoint_makers, service_makers
+from slim_rl.rollout.seating import (
+    PlayerMaker,
+    PolicyRules,
+    Request,
+    Seating,
+    checkpoint_makers,
+    service_makers,
+)
 from slim_rl.studies.config import EvaluateConfig
 
 Makers = Mapping[str, Callable[[], PlayerMaker]]
@@ -73,7 +80,9 @@ class Models:
             engine = LocalEngine(model)
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-            engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
+            engine = SGLangEngine(
+                self._address(self._evaluate.server, checkpoint), self._model.context_tokens
+            )
         return engine, renderer_for(tokenizer, self._model.thinking)
 
     def _address(self, command: str, checkpoint: Path) -> str:

@@ -1,15 +1,19 @@
-// The dialogue browser: filters, a list of episodes, and one episode (beside the other model's on the same
-// board). Texts reach the page as text only, never as markup. A link ends in #dialogue=EPISODE.
+// The dialogue browser: filters, a list of episodes, and one episode (beside the other model's of the same
+// task). Texts reach the page as text only, never as markup. A link ends in #dialogue=EPISODE.
+//
+// A study's own script may set `window.dialogueExtra = (episode, data, element) => [nodes]` before this one: what
+// stands above the messages of an episode.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("dialogues").textContent);
-  const controls = document.getElementById("filters");
+  const form = document.getElementById("filters"), controls = form.elements;
   const list = document.getElementById("episodes");
   const view = document.getElementById("episode");
-  const AGENT = "player-1", LIMIT = 150;
-  const WHO = {base: "Base model", trained: "Trained model", humans: "People", training: "In training"};
+  const LIMIT = 150, LONG = 300;
   const byId = new Map(data.episodes.map((episode) => [episode.id, episode]));
-  const texts = new Map(data.episodes.map((e) => [e.id, e.turns.map((t) => t[1]).join("\n").toLowerCase()]));
+  const texts = new Map(data.episodes.map((e) => [e.id, e.turns
+    .flatMap(([, heard, text, calls]) => [...heard.map((h) => h[1]), text, ...calls.map((c) => c.join(" "))])
+    .join("\n").toLowerCase()]));
 
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
@@ -19,32 +23,32 @@
   }
 
   function chosen() {
-    const value = (name) => controls.elements[name].value.trim();
+    const value = (name) => (controls[name] ? controls[name].value.trim() : "");
     const within = (number, name) =>
       (value(name + "-from") === "" || number >= Number(value(name + "-from"))) &&
       (value(name + "-to") === "" || number <= Number(value(name + "-to")));
     const words = value("search").toLowerCase();
     return data.episodes.filter((e) =>
       (value("player") === "" || e.player === value("player")) &&
-      (value("step") === "" || (e.player === "training" && e.step === Number(value("step")))) &&
-      within(e.reward ?? 0, "reward") && within(e.questions, "questions") &&
+      (value("step") === "" || (e.player === "policy" && e.step === Number(value("step")))) &&
+      within(e.reward ?? 0, "reward") && within(e.count, "count") &&
       (words === "" || texts.get(e.id).includes(words)));
   }
+
+  const who = (episode) => data.titles[episode.player] + (episode.player === "policy" ? ", step " + episode.step : "");
+  const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
   function fill() {
     const found = chosen();
     document.getElementById("count").textContent =
       found.length + " of " + data.episodes.length + " episodes" + (found.length > LIMIT ? "; the first " + LIMIT + " are listed" : "");
     list.replaceChildren(...found.slice(0, LIMIT).map((e) => {
-      const label = WHO[e.player] + (e.player === "training" ? ", step " + e.step : "") +
-        ": reward " + number(e.reward) + ", " + e.questions + (e.questions === 1 ? " question" : " questions");
+      const label = who(e) + ": reward " + number(e.reward) + (e.label ? ", " + e.label : "");
       const link = element("a", {href: "#dialogue=" + encodeURIComponent(e.id), "data-id": e.id}, label);
       return element("li", {}, link);
     }));
     mark();
   }
-
-  const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
   function linked() {
     const match = /^#dialogue=(.*)$/.exec(location.hash);
@@ -63,38 +67,30 @@
     }
   }
 
-  function board(episode, seat, name) {
-    const cells = (data.boards[episode.game] || {})[seat];
-    if (!cells) return element("p", {class: "caption"}, name + " sees: not recorded.");
-    const asked = new Map(episode.asked.map(([r, p, use], i) => [r + "," + p, (i + 1) + ": " + use]));
-    const head = element("tr", {}, element("td", {}), ...cells.map((_, p) => element("th", {scope: "col"}, data.papers[p])));
-    const rows = cells.map((row, r) => element("tr", {}, element("th", {scope: "row"}, data.reviewers[r].split(" ")[0]),
-      ...row.map((value, p) => {
-        const question = seat === AGENT ? asked.get(r + "," + p) : undefined;
-        const final = episode.final && episode.final[r] === p;
-        const cell = element("td", {class: [value !== null && "known", question && "asked", final && "final"].filter(Boolean).join(" ")},
-          (value === null ? "?" : String(value)) + (final ? " ★" : ""));
-        const says = [value === null ? "not seen" : "seen", question && "asked, question " + question, final && "assigned in the end"];
-        cell.title = data.reviewers[r] + ", " + data.papers[p] + ": " + says.filter(Boolean).join("; ");
-        return cell;
-      })));
-    return element("table", {class: "board"}, element("caption", {}, name + " sees"), element("thead", {}, head), element("tbody", {}, ...rows));
+  function folded(title, text, open) {
+    const details = element("details", {class: "fold"}, element("summary", {}, title), element("pre", {}, text));
+    details.open = open;
+    return details;
+  }
+
+  function hears([role, text]) {
+    if (role === "error") return element("div", {class: "note"}, text);
+    if (role === "tool") return folded("Result of the tool", text, false);
+    return folded(role === "system" ? "System prompt" : "Reads", text, text.length < LONG);
+  }
+
+  function calls([name, status, written]) {
+    return folded(status === "ok" ? "Calls " + name : "Malformed call: " + status.replaceAll("_", " "), written, false);
   }
 
   function show(episode) {
-    const turns = episode.turns.flatMap(([agent, text, ...errors]) => [
-      ...errors.map((error) => element("div", {class: "note"}, error)),
-      element("div", {class: agent ? "turn agent" : "turn"},
-        element("b", {}, episode.player === "humans" ? (agent ? "First player" : "Second player") : (agent ? "Model" : "Partner")), text)]);
-    const facts = episode.status + ": reward " + number(episode.reward) + ", " + episode.questions + " questions, " + episode.useful +
-      " of them useful; own view " + number(episode.own_view) +
-      (episode.player === "humans" ? "" : ", oracle given information " + number(episode.oracle_given_information));
-    return element("section", {class: "chat", "aria-label": WHO[episode.player]},
-      element("h4", {}, WHO[episode.player] + (episode.player === "training" ? ", step " + episode.step : "")),
-      element("p", {class: "caption"}, facts + "."),
-      element("div", {class: "boards scroll", tabindex: "0", role: "region", "aria-label": "Boards"},
-        board(episode, AGENT, episode.player === "humans" ? "First player" : "Model"), board(episode, "player-2", episode.player === "humans" ? "Second player" : "Partner")),
-      ...turns);
+    const turns = episode.turns.flatMap(([seat, heard, text, called]) => [
+      ...heard.map(hears),
+      element("div", {class: seat === episode.own ? "turn own" : "turn"},
+        element("b", {}, episode.seats[seat]), text, ...called.map(calls))]);
+    const extra = window.dialogueExtra ? window.dialogueExtra(episode, data, element) : [];
+    return element("section", {class: "chat", "aria-label": who(episode)},
+      element("h4", {}, who(episode)), element("p", {class: "caption"}, episode.caption), ...extra, ...turns);
   }
 
   function open() {
@@ -107,17 +103,17 @@
     }
     const other = {base: "trained", trained: "base"}[episode.player];
     const pair = data.episodes.filter((e) => e.game === episode.game && (e.id === episode.id || e.player === other));
-    view.replaceChildren(element("h3", {tabindex: "-1"}, "Game " + episode.game), element("div", {class: "pair"}, ...pair.map(show)));
+    view.replaceChildren(element("h3", {tabindex: "-1"}, "Task " + episode.game), element("div", {class: "pair"}, ...pair.map(show)));
     if (document.activeElement && list.contains(document.activeElement)) view.firstChild.focus({preventScroll: true});
   }
 
   const players = [...new Set(data.episodes.map((e) => e.player))];
-  const steps = [...new Set(data.episodes.filter((e) => e.player === "training").map((e) => e.step))].sort((a, b) => a - b);
-  controls.elements.player.append(...players.map((p) => element("option", {value: p}, WHO[p])));
-  controls.elements.step.append(...steps.map((s) => element("option", {value: s}, String(s))));
-  controls.addEventListener("input", fill);
-  controls.addEventListener("submit", (event) => event.preventDefault());
-  controls.addEventListener("reset", () => setTimeout(fill));
+  const steps = [...new Set(data.episodes.filter((e) => e.player === "policy").map((e) => e.step))].sort((a, b) => a - b);
+  controls.player.append(...players.map((p) => element("option", {value: p}, data.titles[p])));
+  controls.step.append(...steps.map((s) => element("option", {value: s}, String(s))));
+  form.addEventListener("input", fill);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(fill));
   window.addEventListener("hashchange", () => {
     open();
     if (linked()) document.getElementById("browser").scrollIntoView();
