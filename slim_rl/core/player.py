@@ -1,5 +1,6 @@
 """Who can sit in a seat. A player knows messages in and a message out, nothing of a game's rules."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -31,6 +32,20 @@ class TextPlayer(Protocol):
 
     def recall(self, observation: str, text: str) -> None:
         """See `Player.recall`."""
+
+
+class ScriptedPlayer(ABC):
+    """A text player without a model. Its turns depend only on its seed and on what it has read."""
+
+    @abstractmethod
+    def turn(self, observation: str) -> str:
+        """Its next turn."""
+
+    async def respond(self, observation: str) -> str:
+        return self.turn(observation)
+
+    def recall(self, observation: str, text: str) -> None:
+        self.turn(observation)
 
 
 class TextSeat:

@@ -1,7 +1,7 @@
-"""Kuhn poker computed through: payoffs, equilibria, and how much a strategy can lose.
+"""Kuhn poker solved exactly: payoffs, equilibria, and exploitability.
 
-After Kuhn, A simplified two-person poker, 1950. Both ante a chip and get one of J, Q, K. Information sets are
-what a seat knows when it decides: its card, and what was said.
+After Kuhn, A simplified two-person poker, 1950. Both seats ante a chip and get one of J, Q, K. An information set is
+what a seat knows when it decides: its card and the moves so far.
 """
 
 import itertools
@@ -15,7 +15,7 @@ CHECK, BET, FOLD, CALL = "[check]", "[bet]", "[fold]", "[call]"
 
 History = tuple[str, ...]
 InformationSet = tuple[History, str]
-"""What was said, whose length tells whose turn it is, and the card of that seat."""
+"""The moves so far (their number tells whose turn it is), and the card of that seat."""
 Strategy = Mapping[InformationSet, Sequence[float]]
 """The probability of each of `options()`, of both seats."""
 
@@ -43,14 +43,14 @@ def equilibrium(alpha: float) -> list[tuple[float, float]]:
     """A strategy of both seats that cannot be exploited, for each of INFORMATION_SETS.
 
     Args:
-        alpha: how often the first seat bluffs with a jack, from 0 to 1/3; each is an equilibrium.
+        alpha: probability that the first seat bluffs with a jack, from 0 to 1/3; each value is an equilibrium.
     """
     bets = [alpha, 0, 3 * alpha, 0, alpha + 1 / 3, 1, 1 / 3, 0, 1, 0, 1 / 3, 1]
     return [(1 - bet, bet) for bet in bets]
 
 
 def value(strategy: Strategy) -> float:
-    """Chips a hand that the first seat wins on average."""
+    """Chips per hand that the first seat wins on average."""
     return sum(_value(deal, (), strategy) for deal in DEALS) / len(DEALS)
 
 
@@ -64,12 +64,12 @@ def _value(deal: tuple[str, str], history: History, strategy: Strategy) -> float
 
 
 def best_response(strategy: Strategy, seat: int) -> float:
-    """Chips a hand that `seat`, 0 or 1, can win at most if the other one keeps to `strategy`."""
+    """The most chips per hand that `seat`, 0 or 1, can win if the other one plays `strategy`."""
     own = [place for place in INFORMATION_SETS if len(place[0]) % 2 == seat]
     pure = itertools.product(((1, 0), (0, 1)), repeat=len(own))
     return max((-1) ** seat * value({**strategy, **dict(zip(own, moves, strict=True))}) for moves in pure)
 
 
 def exploitability(strategy: Strategy) -> float:
-    """Chips a hand that a best answer wins from it, the mean over both seats; 0 in equilibrium."""
+    """Chips per hand that a best response wins against it, the mean over both seats; 0 in equilibrium."""
     return (best_response(strategy, 0) + best_response(strategy, 1)) / 2

@@ -5,6 +5,7 @@ A partner that gives scores without being asked, or wrong scores, invalidates th
 
 import numpy as np
 
+from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.language import MUST_ANSWER, question
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.rules import MatchingGame
@@ -21,7 +22,7 @@ PLEADING = (
 MAX_TURNS = 40
 
 
-class Prober:
+class Prober(ScriptedPlayer):
     """Asks vague, direct and pleading questions, then makes a proposal.
 
     Its direct questions are about two scores that the partner sees and one that it does not see, if the board has
@@ -51,8 +52,5 @@ class Prober:
             ]
         )
 
-    async def respond(self, observation: str) -> str:
+    def turn(self, observation: str) -> str:
         return "[accept]" if MUST_ANSWER in observation else next(self._script, "[accept]")
-
-    def recall(self, observation: str, text: str) -> None:
-        next(self._script, None)

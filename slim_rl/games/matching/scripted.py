@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from slim_rl.core.game import Demonstration
+from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, optimal_assignment, posterior_mean
 from slim_rl.games.matching.language import MUST_ANSWER, VAGUE_ANSWER, answer, question
 from slim_rl.games.matching.names import format_proposal, parse_proposal
@@ -21,7 +22,7 @@ PRIOR_MEAN = 50.0
 """What a player counts for a cell it does not see."""
 
 
-class ShyPartner:
+class ShyPartner(ScriptedPlayer):
     """Never volunteers anything; gives a score only when asked about that pair.
 
     It says when it does not know a score, and answers more general questions vaguely. It accepts a proposal that is
@@ -32,12 +33,6 @@ class ShyPartner:
     def __init__(self, view: View, always_accept: bool):
         self._view = view
         self._always_accept = always_accept
-
-    async def respond(self, observation: str) -> str:
-        return self.turn(observation)
-
-    def recall(self, observation: str, text: str) -> None:
-        """It remembers nothing."""
 
     def turn(self, observation: str) -> str:
         said = observation.partition("Partner: ")[
@@ -63,7 +58,7 @@ class ShyPartner:
         return bool(worth >= values.sum() / len(values))
 
 
-class ReferencePlayer:
+class ReferencePlayer(ScriptedPlayer):
     """Asks about `questions` cells it does not see, then proposes the best assignment by what it knows.
 
     Args:
@@ -90,12 +85,6 @@ class ReferencePlayer:
         self._order, self._left, self._exactly = order, questions, exactly
         self._partner_scale = partner_scale
         self._asked: tuple[int, int] | None = None
-
-    async def respond(self, observation: str) -> str:
-        return self.turn(observation)
-
-    def recall(self, observation: str, text: str) -> None:
-        self.turn(observation)
 
     def turn(self, observation: str) -> str:
         if MUST_ANSWER in observation:

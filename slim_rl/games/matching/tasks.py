@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
-from slim_rl.core.player import TextPlayer
+from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.language import prompt
 from slim_rl.games.matching.names import REVIEWERS
@@ -52,7 +52,7 @@ class MatchingTaskset:
             board = Board.from_game_state(task.state)
         return MatchingGame(board, self.parameters.max_turns, task.game_id)
 
-    def player(self, name: str, game: MatchingGame, seat: str, seed: int) -> TextPlayer:
+    def player(self, name: str, game: MatchingGame, seat: str, seed: int) -> ScriptedPlayer:
         """`scripted`: in the second seat the shy partner, in the first one a player that asks about every cell it
         does not see. Every other name is that of a reference, see `reference_player`."""
         if name == "scripted":

@@ -1,7 +1,6 @@
-"""Two-player games of TextArena (Guertler et al. 2025, arXiv 2504.11442) as games of ours.
+"""Two-player games of TextArena (Guertler et al. 2025, arXiv 2504.11442) as text games.
 
-TextArena's environments are used raw. What its wrappers do for a model is done here: which messages a seat
-reads, and what counts as a move.
+TextArena's environments are used without its wrappers; this adapter decides which messages a seat reads.
 """
 
 import copy
@@ -18,25 +17,25 @@ from textarena.wrappers import LLMObservationWrapper
 SEATS = ("first", "second")
 
 SPIRAL_OFFENDER, SPIRAL_OTHER = -1.5, 0.5
-"""What an illegal move earns by SPIRAL's rule (Liu et al. 2025, arXiv 2506.24119)."""
+"""Rewards after an illegal move by SPIRAL's rule (Liu et al. 2025, arXiv 2506.24119)."""
 
-_LIMIT = re.compile(r"turn limit|number of turns", re.IGNORECASE)  # TextArena tells it in words only
+_LIMIT = re.compile(r"turn limit|number of turns", re.IGNORECASE)  # TextArena gives the reason only in words
 
 
 class TextArenaGame:
-    """One game of TextArena between two; see `slim_rl.games.game.Game`.
+    """One two-player game of TextArena; see `slim_rl.core.game.TextGame`.
 
-    Seats are named by the order of moving, whatever ids TextArena gives them. Its environments draw from
-    Python's global random numbers: each game gets a stream of its own, so that games played at the same time
-    do not disturb each other, and the global stream is left as it was.
+    Seats are named by the order in which they move, not by TextArena's ids. TextArena's environments draw from
+    Python's global random numbers. Each game has a stream of its own here, so games played at the same time do not
+    affect each other, and the global stream does not change.
 
     Args:
-        name: as TextArena registers it, "Nim-v0".
-        seed: of everything that is drawn.
-        max_turns: turns of both seats together, illegal ones included, after which nobody has won.
-        illegal_moves: `textarena`, whose rules they are (mostly one more try, then the game is lost), or
-            `spiral`, which ends the game at once.
-        options: for the environment, in place of those it is registered with.
+        name: the name it is registered under, "Nim-v0".
+        seed: of everything random.
+        max_turns: turns of both seats together, illegal ones included; then the game is truncated without a winner.
+        illegal_moves: `textarena`, its own rules (in most games one retry, then the game is lost), or `spiral`: the
+            game ends at once.
+        options: of the environment; they replace those it is registered with.
     """
 
     seats = SEATS
@@ -54,7 +53,7 @@ class TextArenaGame:
         self.turns = 0
         self.illegal_moves = dict.fromkeys(SEATS, 0)
         self.newest: dict[str, dict[ta.ObservationType, str]] = {seat: {} for seat in SEATS}
-        """Of each sort of message, the last one that a seat has read."""
+        """The last message of each type that a seat has read."""
         self._max_turns = max_turns
         self._spiral = illegal_moves == "spiral"
         self._offender: str | None = None
@@ -69,7 +68,7 @@ class TextArenaGame:
 
     @property
     def state(self) -> ta.State:
-        """TextArena's own; to look at, not to change."""
+        """TextArena's own state; read it, do not change it."""
         return self._env.state
 
     @property
@@ -105,7 +104,7 @@ class TextArenaGame:
     def step(self, text: str) -> None:
         seat, state = self.turn, self.state
         if seat is None:
-            raise ValueError("This game is over; nobody has a turn.")
+            raise ValueError("This game is over.")
         self.turns += 1
         info, errors = state.game_info[self.ids[seat]], state.error_count
         lost = info["invalid_move"]
@@ -116,8 +115,8 @@ class TextArenaGame:
             self._offender = seat if self._spiral else None
 
     def allows(self, text: str) -> bool:
-        """Whether `text` would be a legal move now; found by trying it on a copy of the game."""
-        instead = {  # what a copy can do without, or cannot change
+        """Whether `text` would be a legal move now; tried on a copy of the game."""
+        instead = {  # not copied: what the copy does not need or cannot change
             id(self._random_state): self._random_state,
             id(self.state.logs): [],
             id(self.state.observations): {player: [] for player in self.ids.values()},
@@ -127,24 +126,24 @@ class TextArenaGame:
         return trial.illegal_moves == self.illegal_moves
 
     def rewards(self) -> dict[str, float]:
-        """TextArena's own, by seat: 1, -1, or 0 each for a draw, with most games; or SPIRAL's."""
+        """TextArena's rewards by seat (in most games 1 and -1, or 0 and 0 for a draw), or SPIRAL's."""
         if self._offender is not None:
             return {seat: SPIRAL_OFFENDER if seat == self._offender else SPIRAL_OTHER for seat in SEATS}
         given = self.state.rewards if self.state.done else None
         return {seat: float((given or {}).get(player, 0)) for seat, player in self.ids.items()}
 
-    def facts(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         rewards = self.rewards()
         decided = self.state.done or self._offender is not None
-        facts = {"turns": self.turns, "drawn": int(decided and rewards["first"] == rewards["second"])}
+        metrics = {"turns": self.turns, "drawn": int(decided and rewards["first"] == rewards["second"])}
         for seat in SEATS:
-            facts[f"{seat}.illegal_moves"] = self.illegal_moves[seat]
-            facts[f"{seat}.won"] = int(rewards[seat] > min(rewards.values()))
-        return facts
+            metrics[f"{seat}.illegal_moves"] = self.illegal_moves[seat]
+            metrics[f"{seat}.won"] = int(rewards[seat] > min(rewards.values()))
+        return metrics
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
-        """Inside, Python's global random numbers are this game's."""
+        """Use this game's stream as Python's global random numbers."""
         others = random.getstate()
         random.setstate(self._random_state)
         try:
@@ -155,9 +154,9 @@ class TextArenaGame:
 
 
 def _talks(name: str) -> bool:
-    """Whether a seat hears what the other one said, not only what the game says came of it.
+    """Whether a seat reads the other seat's messages, and not only the game's reports of moves.
 
-    So it is where TextArena's own wrapper for training passes it on: in games made of talk.
+    This is so for games whose training wrapper in TextArena passes messages on.
     """
     spec = ENV_REGISTRY.get(f"{name}-train")
     return spec is None or LLMObservationWrapper in (spec.default_wrappers or ())
