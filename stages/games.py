@@ -1,22 +1,30 @@
-"""Stage `games`: the games to train on and those held out."""
+"""Stage `games`: the tasks to train on and those held out, a folder for each game."""
 
 from pathlib import Path
 
 from tqdm import tqdm
 
 from slim_rl.config import load_config
-from slim_rl.errors import told_in_a_sentence
-from slim_rl.games import game_kind, write_games
+from slim_rl.core.game import Purpose
+from slim_rl.games import NamedGame, load_games
+from slim_rl.rollout.tasks import tasks_path, write_tasks
+from slim_rl.runtime.cli import run_stage
+
+OUTPUT = Path("data/games")
 
 
 def main() -> None:
     config = load_config()
-    kind = game_kind(config)
-    for name, count in (("train", config.games.train_count), ("evaluate", config.games.eval_count)):
-        games = tqdm(kind.games(name, count), total=count, desc=f"{name} games", unit="game")
-        write_games(Path(f"data/games/{name}.{config.games.format}"), games)
+    for game in load_games(config.games, config.seed).values():
+        write(game, "train", game.parameters.train_count)
+        write(game, "evaluate", game.parameters.eval_count)
+
+
+def write(game: NamedGame, purpose: Purpose, count: int) -> None:
+    tasks = game.taskset.tasks(purpose, count)
+    bar = tqdm(tasks, total=count, desc=f"{game.name}, {purpose}", unit="task")
+    write_tasks(tasks_path(OUTPUT, game, purpose), bar)
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    run_stage(main, __doc__)

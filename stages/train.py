@@ -1,88 +1,106 @@
-"""Stage `train`: the policy learns from what the game earns alone."""
+"""Stage `train`: the policy learns from the rewards of the games alone."""
 
 import copy
+import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from dvclive import Live
+from slim_rl.players.services import Services
 from transformers import AutoTokenizer
 
 from slim_rl.config import Config, load_config
+from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import load_model
-from slim_rl.errors import told_in_a_sentence
-from slim_rl.games import game_kind, read_games
-from slim_rl.games.game import GameKind
-from slim_rl.players.chat_format import qwen3_format
-from slim_rl.rollout.store import read_episodes
+from slim_rl.engines.model import checkpoint_folder, load_model
+from slim_rl.games import NamedGame, load_games
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.context import check_context
+from slim_rl.rollout.filters import find_filter
+from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
+from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.summary import describe
-from slim_rl.rollout.table import Table
-from slim_rl.seating import check_context, make_table, partner_service, policy_makers, write_bill
+from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
+from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.work import fingerprint, source_files, work_folder
 from slim_rl.slime import launch
-from slim_rl.training.checkpoint import copy_checkpoint, fingerprint, save_model, work_folder
+from slim_rl.training.advantages import find_estimator
+from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
 from slim_rl.training.pool import SEAT
 
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
 ROLLOUTS, CURVES = Path("data/rollouts"), Path("reports/training")
-PARAMETERS = (
-    "seed", "threads", "concurrency", "game", "seating", "board", "games", "textarena", "partner", "model", "train",
-)  # fmt: skip
+PARAMETERS = ("seed", "threads", "concurrency", "games", "model", "train")
+
+Games = Mapping[str, NamedGame]
+Tasks = Mapping[str, Sequence[Task]]
 
 
 def main() -> None:
+    """Check everything first, train, and only then replace the results of the last run."""
     config = load_config()
-    kind, path = game_kind(config), GAMES / f"train.{config.games.format}"
-    games = read_games(path, kind)
-    parameters = config.work_inputs(*PARAMETERS)
-    if config.train.backend == "slime":
-        # What took days stays when code or other parameters change: only its owner removes it.
-        weights = [[file.name, file.stat().st_size] for file in sorted(BASE.iterdir())]
-        folder = Path(".work/slime", fingerprint(parameters, path, BASE / "config.json", weights))
-        train_on_slime(config, kind, games, folder)
-    else:
-        frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if ":" in name]
-        folder = work_folder(Path(".work/train"), parameters, path, BASE, *frozen)
-        train_here(config, kind, games, folder)
-    shutil.rmtree(SNAPSHOTS, ignore_errors=True)
-    SNAPSHOTS.mkdir(parents=True)
-    for snapshot in sorted((folder / "snapshots").glob("step-*")):
-        copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
-        AutoTokenizer.from_pretrained(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
-    shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
-    write_bill(ROLLOUTS, partner_service(config, folder))
-
-
-def train_here(config: Config, kind: GameKind, games: list[dict], folder: Path) -> None:
     torch.set_num_threads(config.threads)
+    games = load_games(config.games, config.seed)
+    tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
+    folder = work(config, games)
+    services = Services(config.services, run=f"train/{folder.name}")
+    if config.train.backend == "slime":
+        train_on_slime(config, games, tasks, folder)
+    else:
+        train_here(config, games, tasks, folder, services)
+    publish_snapshots(folder)
+    publish_rollouts(folder, services)
+
+
+def work(config: Config, games: Games) -> Path:
+    """The folder of the run's unfinished work."""
+    tasksets = [game.taskset for game in games.values()]
+    train = config.train
+    code = source_files([*tasksets, find_estimator(train.advantage), *map(find_filter, train.filters)])
+    files = [tasks_path(GAMES, game, "train") for game in games.values()]
+    inputs = [config.work_inputs(*PARAMETERS), *files, *code]
+    base = checkpoint_folder(str(BASE))
+    if train.backend == "slime":  # runs of days: they do not depend on our code, and weights are large
+        weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
+        return Path(".work/slime", fingerprint(*inputs, base / "config.json", weights))
+    frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if "checkpoint:" in name]
+    return work_folder(Path(".work/train"), *inputs, base, *frozen)
+
+
+def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
-    chat_format = qwen3_format(tokenizer, config.model.thinking)
-    service = partner_service(config, folder)
-    check_context(model.config.max_position_embeddings, chat_format, games, config, kind)
+    turn_tokens, temperature = config.model.turn_tokens, config.train.temperature
+    rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), turn_tokens, temperature)
+    for name, game in games.items():
+        context = model.config.max_position_embeddings
+        check_context(game, tasks[name], rules.renderer, context, turn_tokens)
+    names = config.players - {SEAT}
+    paid = service_makers(names, services)
+    fixed = {**paid, **checkpoint_makers(names, config.model.thinking, turn_tokens, temperature)}
 
-    def table(engines: Mapping[str, LocalEngine]) -> Table:
-        policies = policy_makers(config, engines, chat_format, config.train.temperature)
-        return make_table(config, kind, set(config.players) - {SEAT}, policies, service)
+    def seating(engines: Mapping[str, LocalEngine]) -> Seating:
+        policies = {name: rules.maker(engine, trained=name == "policy") for name, engine in engines.items()}
+        return Seating(games, {**fixed, **policies}, config.seed)
 
+    mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
+    status = services.status if paid else None
     with curves() as log:
-        train(
-            config.train, model, reference, games, config.seated, table, config.concurrency, folder, log
-        )  # fmt: skip
+        train(config.train, model, reference, mixture, seating, config.concurrency, folder, log, status)
     save_model(TRAINED, model, tokenizer)
 
 
-def train_on_slime(config: Config, kind: GameKind, games: list[dict], folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
-    chat_format = qwen3_format(tokenizer, config.model.thinking)
-    check_context(config.model.context_tokens, chat_format, games, config, kind)
-    files = [GAMES / f"{name}.{config.games.format}" for name in ("train", "evaluate")]
-    checkpoint = launch.run(config, BASE, *files, folder)
+def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
+    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), config.model.thinking)
+    for name, game in games.items():
+        check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
+    checkpoint = launch.run(config, BASE, GAMES, folder)
     with curves() as log:
         for step in sorted((folder / "rollouts").iterdir()):
             log(describe(list(read_episodes(step))))
@@ -93,18 +111,39 @@ def train_on_slime(config: Config, kind: GameKind, games: list[dict], folder: Pa
 def curves() -> Iterator[Callable[[dict[str, float]], None]]:
     """A function that adds a step's metrics to the training curves.
 
-    They are written anew from the run's history, so that an interruption leaves no trace in them.
+    The first call replaces the curves of the last run. A resumed run logs its history first, so an
+    interruption leaves no trace in them.
     """
-    with Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False) as live:
+    with ExitStack() as opened:
+        live: list[Live] = []
 
         def log(metrics: dict[str, float]) -> None:
+            if not live:
+                options = dict(save_dvc_exp=False, report=None, dvcyaml=None, resume=False)
+                live.append(opened.enter_context(Live(str(CURVES), **options)))
             for name, value in metrics.items():
-                live.log_metric(name.replace(".", "/"), value)
-            live.next_step()
+                live[0].log_metric(name, value)
+            live[0].next_step()
 
         yield log
 
 
+def publish_snapshots(folder: Path) -> None:
+    shutil.rmtree(SNAPSHOTS, ignore_errors=True)
+    SNAPSHOTS.mkdir(parents=True)
+    for snapshot in sorted((folder / "snapshots").glob("step-*")):
+        copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
+        AutoTokenizer.from_pretrained(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
+
+
+def publish_rollouts(folder: Path, services: Services) -> None:
+    """Copy the episodes, with `bills.json` for what services cost."""
+    shutil.rmtree(ROLLOUTS, ignore_errors=True)
+    shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
+    if bills := services.bills():
+        text = json.dumps(bills, indent=2, sort_keys=True) + "\n"
+        write_whole(ROLLOUTS / "bills.json", lambda part: part.write_text(text, encoding="utf-8"))
+
+
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    run_stage(main, __doc__)

@@ -1,6 +1,6 @@
 """The base classes of all parameters. Each room and each game derives its own section."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -29,6 +29,8 @@ class GameParameters(Section):
     """Tasks to train on."""
     eval_count: int = Field(1024, ge=1)
     """Tasks held out."""
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    """Of the games files."""
     max_turns: int = Field(20, ge=1)
     """Turns of all seats together. A game that reaches it is truncated."""
     step_seconds: float = Field(60.0, gt=0)

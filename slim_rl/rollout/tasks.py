@@ -1,8 +1,8 @@
-"""Games files: a task a line, read lazily; and the order in which several games are drawn."""
+"""Games files, one task per line, read lazily; and the order in which several games are drawn."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Checked, Task
+from slim_rl.core.game import Checked, Purpose, Task
 from slim_rl.games import NamedGame, file_name
 from slim_rl.runtime.files import write_whole
 
 
-def tasks_path(folder: Path, game: str, purpose: str, ending: str = "jsonl") -> Path:
-    return folder / file_name(game) / f"{purpose}.{ending}"
+def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
+    """The games file of a game below `folder`: `GAME/train.jsonl`."""
+    return folder / file_name(game.name) / f"{purpose}.{game.parameters.format}"
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
-    """A games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
+    """Write a games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
     rows = ({"game_id": t.game_id, "prompt": t.prompt, "game_state": dict(t.state)} for t in tasks)
     if path.suffix == ".parquet":
         texts = [{**row, "game_state": json.dumps(row["game_state"])} for row in rows]
@@ -35,7 +36,7 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
 
 
 class TaskFile(Sequence[Task]):
-    """The tasks of a games file. Only their places are in memory; a task is read when it is asked for.
+    """The tasks of a games file. Only their positions in the file are in memory; each access reads one task.
 
     Raises:
         UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
@@ -44,7 +45,7 @@ class TaskFile(Sequence[Task]):
     def __init__(self, path: Path, game: NamedGame):
         self._path, self._game = path, game
         if not path.is_file():
-            raise UserError(f"There is no games file {path}; `dvc repro games` makes it.")
+            raise UserError(f"There is no games file {path}. `dvc repro games` makes it.")
         self._places: list[int] = []
         self._rows = _parquet(path) if path.suffix == ".parquet" else None
         seen: set[str] = set()
@@ -52,7 +53,7 @@ class TaskFile(Sequence[Task]):
             self._places.append(place)
             task = self._checked(number, read)
             if task.game_id in seen:
-                raise self._damaged(number, f"the game {task.game_id} stands in the file already")
+                raise self._damaged(number, f"the game {task.game_id} is in the file already")
             seen.add(task.game_id)
         if not self._places:
             raise UserError(f"The games file {path} is empty; at least one task is needed.")
@@ -119,22 +120,27 @@ def _task(row: Any) -> Task:
 
 
 class Mixture:
-    """Which task each training group plays: several games in the ratio of their weights.
+    """The task of each training group: several games in the ratio of their weights.
 
-    Group n plays the game whose share lags most behind its weight, so every prefix has the ratio; within a game
-    tasks come in order, again from the start when they run out.
+    Within a game tasks come in order, again from the start when they run out.
     """
 
     def __init__(self, tasks: Mapping[str, Sequence[Task]], weights: Mapping[str, float]):
-        self._tasks, self._weights = tasks, weights
+        self._tasks, self._order = tasks, draw(weights)
         self._drawn: list[tuple[str, int]] = []
-        self._counts: Counter[str] = Counter()
 
     def __getitem__(self, number: int) -> tuple[str, int, Task]:
         """The game of group `number`, how many groups of that game come before it, and its task."""
-        while len(self._drawn) <= number:
-            name = min(self._weights, key=lambda n: (self._counts[n] + 1) / self._weights[n])
-            self._drawn.append((name, self._counts[name]))
-            self._counts[name] += 1
+        self._drawn += islice(self._order, max(number + 1 - len(self._drawn), 0))
         name, place = self._drawn[number]
         return name, place, self._tasks[name][place % len(self._tasks[name])]
+
+
+def draw(weights: Mapping[str, float]) -> Iterator[tuple[str, int]]:
+    """Names in the ratio of their weights, without end: each time the name with the smallest share so far,
+    relative to its weight. With each name comes how often it was drawn before."""
+    counts = dict.fromkeys(weights, 0)
+    while True:
+        name = min(weights, key=lambda n: (counts[n] + 1) / weights[n])
+        yield name, counts[name]
+        counts[name] += 1

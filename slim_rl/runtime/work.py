@@ -3,6 +3,8 @@
 import ast
 import hashlib
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,12 @@ def fingerprint(*inputs: Any) -> str:
     return digest.hexdigest()[:16]
 
 
+def source_files(things: Iterable[Any]) -> list[Path]:
+    """The files that define functions or objects, for a work folder that depends on code of the user's own."""
+    modules = (sys.modules[thing.__module__] for thing in things)
+    return [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+
+
 def _content(file: Path) -> bytes:
     if file.suffix != ".py":
         return file.read_bytes()
@@ -52,4 +60,8 @@ def _content(file: Path) -> bytes:
 
 
 def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

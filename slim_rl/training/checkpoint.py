@@ -1,8 +1,5 @@
-"""What an interrupted run goes on from, and the checkpoint folders that come out at the end."""
+"""Checkpoints: the state that an interrupted run resumes from, and Hugging Face checkpoint folders."""
 
-import hashlib
-import io
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -13,59 +10,30 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from slim_rl.errors import UserError
-from slim_rl.files import write_whole
-
-_PACKAGE = Path(__file__).parents[1]
-_CODE = (
-    "engines",
-    "games",
-    "players",
-    "rollout",
-    "seating.py",
-    "training",
-)  # makes episodes and weights
-
-
-def work_folder(root: Path, *inputs: Any) -> Path:
-    """A folder for a stage's work that belongs to these inputs, and to this code, alone.
-
-    It stays when the work is done: an interruption at any moment, also before DVC has seen the outputs,
-    finds everything there. Folders below `root` that belong to other inputs are removed.
-
-    Args:
-        inputs: JSON values; a path stands for the names and contents of all files below it.
-    """
-    folder = root / fingerprint(*inputs, *(_PACKAGE / part for part in _CODE))
-    for other in root.glob("*") if root.exists() else []:
-        if other != folder:
-            shutil.rmtree(other)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def fingerprint(*inputs: Any) -> str:
-    """16 hexadecimal digits that belong to these inputs; see `work_folder`."""
-    digest = hashlib.sha256()
-    for value in inputs:
-        if isinstance(value, Path):
-            for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file() and p.suffix != ".pyc"):
-                digest.update(str(file.relative_to(value)).encode() + b"\0" + file.read_bytes())
-        else:
-            digest.update(json.dumps(value, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
+from slim_rl.core.errors import UserError
+from slim_rl.runtime.files import write_whole
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state; it replaces the one before by rename. Raises UserError on a full disk."""
-    # Through memory, because torch tells of a full disk by an error of its own.
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    write_whole(path, lambda part: part.write_bytes(buffer.getbuffer()))
+    """Write a training state of tensors and plain values; it replaces the one before by rename.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    write_whole(path, lambda part: _save(part, state))
+
+
+def _save(path: Path, state: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:  # torch hides that the disk is full
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
-    return torch.load(path, weights_only=False) if path.exists() else None
+    """What `save_state` wrote; None if there is nothing. Only tensors and plain values are read, no code."""
+    return torch.load(path, weights_only=True) if path.exists() else None
 
 
 def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -79,7 +47,8 @@ def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokeni
 
 
 def save_weights(folder: Path, model: PreTrainedModel) -> None:
-    """Write a checkpoint folder without a tokenizer; it appears by rename. Raises UserError on a full disk."""
+    """Write a checkpoint folder without a tokenizer; it appears by rename. Raises UserError on a full
+    disk."""
     _appear(folder, model.save_pretrained)
 
 

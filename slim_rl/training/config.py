@@ -24,7 +24,8 @@ class WarmstartConfig(Section):
     """Probability that a demonstrator who may end the game does so instead of taking one more turn. It takes
     1 / stop_probability - 1 turns before that on average."""
     last_seat_demonstrations: int = Field(0, ge=0)
-    """Number of first demonstrations that all show the last of the policy's seats. After them the seats alternate."""
+    """Number of first demonstrations that all show the last of the policy's seats. After them the seats
+    alternate."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints."""
 
@@ -47,8 +48,8 @@ class TrainConfig(Section):
     """Episodes per group."""
     temperature: float = Field(1.0, gt=0)
     filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")
-    """A group that one of these filters drops is replaced by a group of a further task. A filter is a function of
-    `slim_rl/rollout/filters.py`, by name, or your own, by import path (`my_module:my_filter`)."""
+    """A group that one of these filters drops is replaced by a group of a further task. A filter is a
+    function of `slim_rl/rollout/filters.py`, by name, or your own, by import path (`my_module:my_filter`)."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """`muon`: Muon for the layers' matrices, AdamW for the rest."""
     learning_rate: float = Field(2e-4, gt=0, le=10)
@@ -58,9 +59,9 @@ class TrainConfig(Section):
     minibatches: int = Field(1, ge=1)
     """Optimiser steps per batch of episodes."""
     advantage: str = "group"
-    """The advantage estimator. `group`: compares the reward with those of the same task and seat (GRPO). `role`: with
-    a moving average of what the seat earned before (SPIRAL). `my_module:my_function`: your own, see
-    `slim_rl/training/advantages`."""
+    """The advantage estimator. `group`: compares the reward with those of the same task and seat (GRPO).
+    `role`: with a moving average of what the seat earned before (SPIRAL). `my_module:my_function`: your own,
+    see `slim_rl/training/advantages`."""
     divide_by_std: bool = True
     """For `group`: divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."""
     role_baseline_decay: float = Field(0.95, ge=0, lt=1)
@@ -73,13 +74,15 @@ class TrainConfig(Section):
     averaging_decay: float = Field(0.0, ge=0, lt=1)
     """EMA decay of the weights; 0 disables. When on, the EMA is the trained model. Stabilises self-play."""
     average_over: Literal["tokens", "episodes"] = "tokens"
-    """What has equal weight in the loss: every token, or every episode, whose seats are then averaged together."""
+    """What has equal weight in the loss: every token, or every episode, whose seats are then averaged
+    together."""
     microbatch_tokens: int = Field(8192, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits."""
     checkpoint_every: int = Field(1, ge=1)
     """Steps between checkpoints."""
     snapshot_every: int | None = Field(None, ge=1)
-    """Steps between frozen copies of the policy, from the first step on. They are opponents and are evaluated."""
+    """Steps between frozen copies of the policy, from the first step on. They are opponents and are
+    evaluated."""
     pool_size: int = Field(0, ge=0)
     """Number of recent snapshots in the opponent pool, which the player `pool` is drawn from."""
 

@@ -1,12 +1,12 @@
 """GRPO on one machine: play groups of episodes, compare them, follow the gradient.
 
-Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with DAPO's parts (Yu et al. 2025,
-arXiv 2503.14476) as options: a separate upper clip, token-level loss, groups without variance replaced; or
-SPIRAL's moving baselines in place of groups (Liu et al. 2025, arXiv 2506.24119).
-The episode is the unit of reward: every token that a seat sampled has the advantage of that seat.
+Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with options from DAPO (Yu et al.
+2025, arXiv 2503.14476): a separate upper clip, token-level loss, groups without variance replaced. The
+episode is the unit of reward; `training/advantages` turns rewards into an advantage for each sequence or
+token.
 
-A step is a function of the seed, the step's number and the weights before it. What is saved after each
-step is all that the next one needs, so a killed run goes on with the numbers it would have had.
+A step is a function of the seed, the step's number and the weights before it. What is saved after each step
+is all that the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
 import copy
@@ -20,114 +20,112 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from slim_rl.config import TrainConfig
+from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
-from slim_rl.errors import UserError
-from slim_rl.players.policy import TokenTrace
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.episode import Episode
 from slim_rl.rollout.filters import Group, first_objection
-from slim_rl.rollout.store import count_failures
+from slim_rl.rollout.seating import Request, Seating
+from slim_rl.rollout.shards import count_failures
 from slim_rl.rollout.summary import describe
-from slim_rl.rollout.table import Job, Table
-from slim_rl.training.advantages import advantages
+from slim_rl.rollout.tasks import Mixture
+from slim_rl.training import advantages
 from slim_rl.training.checkpoint import load_state, save_state
+from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import muon_and_adamw
-from slim_rl.training.pool import Pool, Results
+from slim_rl.training.pool import Pool
 
 TRIES = 3
-"""So often an episode that fails is played before its group goes without it."""
+"""Attempts per episode."""
+MAX_OVERSAMPLING = 2
+"""A step plays at most this multiple of `games_per_step` groups when filters drop some."""
 
 
 class TrainedSequence(NamedTuple):
     """One seat's part of an episode."""
 
     trace: TokenTrace
-    advantage: float
+    advantage: advantages.Advantage
     episode: int
     """Its number in the batch, which the sequences of other seats share."""
 
 
 @dataclass
 class Run:
-    """How far a training has come; all of it is in a checkpoint."""
+    """The progress of a training run. All of it is in a checkpoint, so all of it is plain values."""
 
     step: int = 0
-    next_game: int = 0
+    next_group: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    baselines: dict[str, float] = field(default_factory=dict)
-    """See `role_advantages`."""
-    results: Results = field(default_factory=dict)
-    """Against the opponents of the pool."""
+    """Metrics of each step."""
+    estimator: dict[str, Any] = field(default_factory=dict)
+    """The state of the advantage estimator."""
 
 
 def train(
     config: TrainConfig,
     model: PreTrainedModel,
     reference: PreTrainedModel | None,
-    games: Sequence[dict[str, Any]],
-    seating: Callable[[int], tuple[str, ...]],
-    make_table: Callable[[Mapping[str, LocalEngine]], Table],
+    tasks: Mixture,
+    make_seating: Callable[[Mapping[str, LocalEngine]], Seating],
     concurrency: int,
     folder: Path,
     on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
+    status: Callable[[], str] | None = None,
 ) -> None:
     """Train `model` in place for `config.steps` steps, going on from what `folder` holds.
 
     Args:
-        reference: the KL term's reference; None without one.
-        games: lines of a games file; played in order, again from the start when they run out.
-        seating: who sits where in the game of a number; `pool` is somebody out of the pool.
-        make_table: given the engines of `policy` and of every opponent in the pool, by name.
+        reference: the reference of the KL term; None without one.
+        tasks: the task of each group, by the group's number.
+        make_seating: given the engines of `policy` and of every opponent in the pool, by name.
         folder: gets `state.pt`; in `rollouts/` a folder of episode shards for each step; in `snapshots/` the
             frozen weights of every `config.snapshot_every` steps.
-        on_step: hears of each step's metrics by name, those of the steps before an interruption too.
+        on_step: is called with each step's metrics by name, those of the steps before an interruption too.
+        status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without
+            one, a killed run plays the group batch again, so that it gets the numbers of an uninterrupted
+            run.
+
+    Raises:
+        UserError: a filter or the advantage estimator does not exist, or every group of a step was dropped.
     """
+    advantages.find_estimator(config.advantage)
     optimizers = _optimizers(config, model)
     engine = LocalEngine(model)
     # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
     averaged = copy.deepcopy(model) if config.averaging_decay else model
     run = _resume(folder / "state.pt", model, averaged, optimizers)
     pool = Pool(config, folder / "snapshots", averaged, run.step)
-    table = make_table({"policy": engine, **pool.engines})
+    seating = make_seating({"policy": engine, **pool.engines})
     for metrics in run.history:
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
-            players = pool.seated(seating, table.seed, run.step, run.results)
-            groups, played, run.next_game = _rollout(
-                config, table, games, players, run, concurrency, folder / "rollouts"
+            rollouts = folder / "rollouts" / f"step-{run.step:05d}"
+            groups, dropped, run.next_group = _rollout(
+                config, tasks, seating, pool, run, concurrency, rollouts, status
             )
             for used in (engine, *pool.engines.values()):
                 used.reset()
-            failures = count_failures(folder / "rollouts" / f"step-{run.step:05d}")
+            _set_learning_rate(optimizers, config, run.step)
             metrics = {
-                **describe([e for group in groups for e in group]),
-                "groups_dropped": len(played) // config.samples_per_game - len(groups),
-                "failures": failures,
+                **describe([episode for group in groups for episode in group]),
+                "groups_dropped": dropped,
+                "failures": count_failures(rollouts),
+                **update(config, model, reference, optimizers, sequences(config, groups, run.estimator)),
+                **advantages.metrics(run.estimator),
             }
-            rate = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
-            for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-            metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.baselines))
-            metrics |= {f"baseline.{role}": value for role, value in run.baselines.items()}
             if config.averaging_decay:
                 _follow(averaged, model, config.averaging_decay)
-            pool.note(played, run.results)
             run.step += 1
             run.history.append(metrics)
             if pool.add(run.step, averaged):
-                table = make_table({"policy": engine, **pool.engines})
+                seating = make_seating({"policy": engine, **pool.engines})
             if run.step % config.checkpoint_every == 0 or run.step == config.steps:
-                saved = [optimizer.state_dict() for optimizer in optimizers]
-                state = {"model": model.state_dict(), "optimizers": saved, "run": vars(run)}
-                if config.averaging_decay:
-                    state["averaged"] = averaged.state_dict()
-                save_state(folder / "state.pt", state)
+                _save(folder / "state.pt", model, averaged, optimizers, run)
             on_step(metrics)
-            bar.set_postfix_str(f"reward {metrics['reward']:.3f}")
+            bar.set_postfix_str(f"reward {metrics.get('reward', math.nan):.3f}")
             bar.update()
     model.load_state_dict(averaged.state_dict())
 
@@ -143,10 +141,30 @@ def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim
     ]
 
 
+def _set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, step: int) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * min(1.0, (step + 1) / max(config.warmup_steps, 1))
+
+
 @torch.no_grad()
 def _follow(averaged: PreTrainedModel, model: PreTrainedModel, decay: float) -> None:
     for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
         mean.lerp_(weight, 1 - decay)
+
+
+def _save(
+    path: Path,
+    model: PreTrainedModel,
+    averaged: PreTrainedModel,
+    optimizers: Sequence[torch.optim.Optimizer],
+    run: Run,
+) -> None:
+    saved = [optimizer.state_dict() for optimizer in optimizers]
+    state = {"model": model.state_dict(), "optimizers": saved, "run": vars(run)}
+    if averaged is not model:
+        state["averaged"] = averaged.state_dict()
+    save_state(path, state)
 
 
 def _resume(
@@ -167,36 +185,31 @@ def _resume(
 
 def _rollout(
     config: TrainConfig,
-    table: Table,
-    games: Sequence[dict[str, Any]],
-    seating: Callable[[int], tuple[str, ...]],
+    tasks: Mixture,
+    seating: Seating,
+    pool: Pool,
     run: Run,
     concurrency: int,
     folder: Path,
-) -> tuple[list[list[Episode]], list[Episode], int]:
-    """The groups to train on, all episodes that were played for them, and the first game of the next step."""
-    kept: list[list[Episode]] = []
-    played: list[Episode] = []
+    status: Callable[[], str] | None,
+) -> tuple[list[Group], int, int]:
+    """The groups to train on, how many were dropped, and the number of the next step's first group."""
+    kept: list[Group] = []
     objections: list[str] = []
-    game = run.next_game
-    limit = game + math.ceil(config.games_per_step * config.max_oversampling)
-    while len(kept) < config.games_per_step and game < limit:
-        numbers = range(game, min(game + config.games_per_step - len(kept), limit))
-        jobs = [job for number in numbers for job in _group(config, games, seating, run.step, number)]
-        shards = folder / f"step-{run.step:05d}" / f"games-from-{game:05d}"
-        # What a paid partner said is kept at once; without one, an interrupted run keeps its numbers.
-        shard = None if table.status is None else len(jobs)
+    number = run.next_group
+    limit = number + config.games_per_step * MAX_OVERSAMPLING
+    while len(kept) < config.games_per_step and number < limit:
+        numbers = range(number, min(number + config.games_per_step - len(kept), limit))
+        requests = [request for n in numbers for request in _group(config, tasks, seating, pool, run.step, n)]
         episodes = collect(
-            jobs,
-            table.play,
-            shards,
+            requests,
+            seating.play,
+            folder / f"groups-from-{number:05d}",
             concurrency,
-            shard_episodes=shard,
+            shard_episodes=None if status is None else len(requests),
             tries=TRIES,
-            status=table.status,
-            run=table.run,
+            status=status,
         )
-        played += episodes
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             objection = first_objection(group, config.filters)
@@ -204,43 +217,42 @@ def _rollout(
                 kept.append(group)
             else:
                 objections.append(objection)
-        game = numbers.stop
+        number = numbers.stop
     if not kept:
         raise UserError(
-            f"In training step {run.step} all {len(objections)} groups of episodes were dropped by the filter "
-            f"{', '.join(sorted(set(objections)))}; nothing can be learnt from them. "
+            f"In training step {run.step} the filter {', '.join(sorted(set(objections)))} dropped all "
+            f"{len(objections)} groups of episodes, so there is nothing to learn from. "
             "Check the base model or train.filters."
         )
-    return kept, played, game
+    return kept, len(objections), number
 
 
 def _group(
-    config: TrainConfig,
-    games: Sequence[dict[str, Any]],
-    seating: Callable[[int], tuple[str, ...]],
-    step: int,
-    number: int,
-) -> list[Job]:
-    game, players = games[number % len(games)], seating(number)
+    config: TrainConfig, tasks: Mixture, seating: Seating, pool: Pool, step: int, number: int
+) -> list[Request]:
+    game, place, task = tasks[number]
+    players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, step, number))
     samples = range(config.samples_per_game)
-    return [Job(f"train/{step}/{number}/{sample}", game, players, step) for sample in samples]
+    return [Request(f"train/{step}/{number}/{sample}", game, task, players, step) for sample in samples]
 
 
-def sequences(
-    config: TrainConfig, groups: Sequence[Group], baselines: dict[str, float]
-) -> list[TrainedSequence]:
-    """The sequences of all seats in which the policy had a turn, with their advantages; `baselines` move on."""
-    numbered = [(number, episode) for number, group in enumerate(groups) for episode in group]
-    played = [
-        (number, episode, seat)
-        for number, episode in numbered
+def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:
+    """The sequences of all seats in which the policy had a turn, with their advantages.
+
+    Args:
+        state: of the advantage estimator; changed in place.
+    """
+    episodes = [(number, episode) for number, group in enumerate(groups) for episode in group]
+    found = [
+        (place, advantages.Played(number, episode, seat))
+        for place, (number, episode) in enumerate(episodes)
         for seat, trace in episode.traces.items()
-        if any(trace.loss_mask)  # there is nothing to learn, nor to compare, of a game that was lost before
+        if any(trace.loss_mask)  # skip seats that never acted
     ]
-    places = {id(episode): place for place, (_, episode) in enumerate(numbered)}
+    values = advantages.estimate(config, [played for _, played in found], state)
     return [
-        TrainedSequence(episode.traces[seat], value, places[id(episode)])
-        for (_, episode, seat), value in zip(played, advantages(config, played, baselines), strict=True)
+        TrainedSequence(played.episode.traces[played.seat], value, place)
+        for (place, played), value in zip(found, values, strict=True)
     ]
 
 
@@ -253,8 +265,8 @@ def update(
 ) -> dict[str, float]:
     """Take `config.minibatches` optimiser steps on `sequences`; returns metrics by name.
 
-    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here
-    before the weights change: whether what is trained on is what was sampled.
+    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before
+    the weights change. It shows that what is trained on is what was sampled.
     """
     totals: dict[str, float] = {
         "loss": 0.0,
@@ -274,7 +286,7 @@ def update(
         model.zero_grad()
         for micro in _microbatches(weighted, config.microbatch_tokens):
             batch = _Batch.of(micro, model.device)
-            logprobs, entropy = batch.logprobs(model, config.temperature, config.entropy_coefficient > 0)
+            logprobs, entropy = batch.logprobs(model, config.temperature)
             losses = policy_loss(
                 logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high
             )
@@ -284,8 +296,6 @@ def update(
                 kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
                 losses = losses + config.kl_coefficient * kl
                 totals["kl"] += float((kl.detach() * batch.weights).sum()) / config.minibatches
-            if config.entropy_coefficient:
-                losses = losses - config.entropy_coefficient * entropy
             loss = (losses * batch.weights).sum()
             loss.backward()
             with torch.no_grad():
@@ -305,11 +315,12 @@ def update(
 
 
 Weighted = tuple[TrainedSequence, float]
-"""A sequence, and what each of its tokens counts."""
+"""A sequence, and the weight of each of its tokens."""
 
 
 def _microbatches(sequences: Sequence[Weighted], max_tokens: int) -> Iterator[list[Weighted]]:
-    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one) each."""
+    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence)
+    each."""
     batch: list[Weighted] = []
     for sequence in sorted(sequences, key=lambda s: len(s[0].trace.token_ids), reverse=True):
         longest = len((batch or [sequence])[0][0].trace.token_ids)
@@ -322,7 +333,7 @@ def _microbatches(sequences: Sequence[Weighted], max_tokens: int) -> Iterator[li
 
 
 class _Batch(NamedTuple):
-    """Sequences as tensors; what belongs to single tokens has one entry a sampled token, row by row."""
+    """Sequences as tensors. What belongs to single tokens has one entry per sampled token, row by row."""
 
     ids: torch.Tensor
     """(sequences, length) int64, padded at the end, where causal attention does not look."""
@@ -338,24 +349,22 @@ class _Batch(NamedTuple):
         length = max(len(s.trace.token_ids) for s in sequences)
         ids = torch.zeros(len(sequences), length, dtype=torch.long)
         sampled = torch.zeros(len(sequences), length, dtype=torch.bool)
-        old = torch.zeros(len(sequences), length)
-        for i, (trace, *_) in enumerate(sequences):
+        old, gains = torch.zeros(len(sequences), length), torch.zeros(len(sequences), length)
+        for i, (trace, advantage, _) in enumerate(sequences):
             ids[i, : len(trace.token_ids)] = torch.tensor(trace.token_ids)
             sampled[i, : len(trace.token_ids)] = torch.tensor(trace.loss_mask, dtype=torch.bool)
             old[i, : len(trace.token_ids)] = torch.tensor(trace.logprobs)
+            gains[i, sampled[i]] = torch.tensor(advantage)
         rows = torch.arange(len(sequences))[:, None].expand_as(ids)[sampled]
-        advantages = torch.tensor([s.advantage for s in sequences])[rows]
         weights = torch.tensor([weight for _, weight in weighted])[rows]
-        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], advantages, weights)))
+        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], gains[sampled], weights)))
 
-    def logprobs(
-        self, model: PreTrainedModel, temperature: float, entropy_is_trained: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-prob of each sampled token under `model`, given all before it, and the entropy of the distribution
-        that it was drawn from, both (sampled tokens,) float32."""
+    def logprobs(self, model: PreTrainedModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-prob of each sampled token under `model`, given all before it, and the entropy of the
+        distribution that it was drawn from, without gradient; both (sampled tokens,) float32."""
         hidden = model.get_decoder()(input_ids=self.ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
         logprobs = torch.log_softmax(logits, dim=-1)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_is_trained):
+        with torch.no_grad():
             entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
         return logprobs.gather(1, self.ids[self.sampled][:, None])[:, 0], entropy

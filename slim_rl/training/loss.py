@@ -4,8 +4,6 @@ from typing import Literal
 
 import torch
 
-KLEstimator = Literal["k1", "k2", "k3"]
-
 
 def policy_loss(
     logprobs: torch.Tensor,
@@ -29,29 +27,26 @@ def policy_loss(
     return -torch.minimum(ratio * advantages, clipped * advantages)
 
 
-def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: KLEstimator) -> torch.Tensor:
+def kl_estimate(
+    logprobs: torch.Tensor, reference: torch.Tensor, estimator: Literal["k2", "k3"]
+) -> torch.Tensor:
     """Estimates KL(policy || reference) from each token sampled from the policy, (tokens,) float.
 
-    Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k1 is unbiased, k2 has less
-    variance, k3 is unbiased and never negative. As a term of a loss k1 pulls nowhere: on samples of the
-    policy itself the expectation of its gradient is zero.
+    Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k2 has little variance, k3 is
+    unbiased and never negative.
     """
     log_ratio = reference - logprobs
-    if estimator == "k1":
-        return -log_ratio
-    if estimator == "k2":
-        return log_ratio**2 / 2
-    return log_ratio.exp() - 1 - log_ratio
+    return log_ratio**2 / 2 if estimator == "k2" else log_ratio.exp() - 1 - log_ratio
 
 
 def token_weights(
     lengths: torch.Tensor, episodes: torch.Tensor, average_over: Literal["tokens", "episodes"]
 ) -> torch.Tensor:
-    """What each token of a sequence counts in the mean of a batch; over all tokens the weights sum to 1.
+    """The weight of each token of a sequence in the mean of a batch; over all tokens the weights sum to 1.
 
-    Over `tokens` each token counts the same, so long episodes count more (DAPO, equation 8); over `episodes`
-    each episode counts the same (GRPO, equation 3), also one that two seats were trained on: its tokens are
-    averaged over both sequences, as SLIME does for samples that share a `rollout_id`.
+    With `tokens` all tokens have equal weight, so long episodes weigh more (DAPO, equation 8). With
+    `episodes` all episodes have equal weight (GRPO, equation 3). The tokens of an episode with two trained
+    seats are averaged over both sequences, as SLIME does for samples that share a `rollout_id`.
 
     Args:
         lengths: (sequences,) int64, tokens sampled in each.

@@ -1,9 +1,8 @@
-"""A tokenizer for a small world: what is said there over and over becomes one token.
+"""A tokenizer for a small world: phrases that recur there are one token each.
 
-Text is cut before and after integers and before given words, and after every line; each piece that occurs
-in the corpus is one token, so a word keeps the phrase that follows it ("Ava Li's score for "). Everything
-else falls back to bytes, so every text has tokens. The chat markers are Qwen's, so that Qwen's renderer and
-chat format fit.
+Text is cut before and after integers, before given words, and after every line. Each piece that occurs in the
+corpus is one token, so a word keeps the phrase that follows it ("Ava Li's score for "). Everything else falls
+back to bytes, so every text has tokens. The chat markers are Qwen's, so Qwen's renderer fits.
 """
 
 import re
@@ -12,7 +11,7 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from slim_rl.games.game import Demonstration
+from slim_rl.core.game import Demonstration
 
 _MARKERS = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
@@ -23,9 +22,15 @@ _PHRASE_SCORE, _BYTE_SCORE = -1.0, -100.0  # a phrase always beats its spelling 
 
 
 def phrase_tokenizer(corpus: Iterable[str], words: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Build the tokenizer; `corpus` holds texts as they will be encoded, chat headers included."""
+    """Build the tokenizer.
+
+    Args:
+        corpus: texts as they will be encoded, chat headers included.
+        words: where to cut; without any, at integers and lines alone.
+    """
     word = "|".join(map(re.escape, words))
-    split = pre_tokenizers.Split(Regex(rf"\d+|(?:{word})(?:(?!{word})[^\d\n])*\n?"), "isolated")
+    phrase = rf"(?:{word})(?:(?!{word})[^\d\n])*\n?" if word else r"[^\d\n]+\n?|\n"
+    split = pre_tokenizers.Split(Regex(rf"\d+|{phrase}"), "isolated")
     pieces = {piece for text in set(corpus) for piece, _ in split.pre_tokenize_str(text)}
     largest = max((int(piece) for piece in pieces if piece.isdecimal()), default=0)
     phrases = sorted(piece for piece in pieces if not piece.isdecimal())
@@ -45,7 +50,7 @@ def phrase_tokenizer(corpus: Iterable[str], words: Iterable[str]) -> PreTrainedT
 
 
 def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
-    """The stretches of text between markers when Qwen's chat format renders the demonstrations."""
+    """The text between markers when Qwen's renderer renders the demonstrations."""
     corpus = {"\n", "assistant\n", "\n\n"}
     for shown in demonstrations:
         corpus.update("user\n" + observation for observation in shown.observations)

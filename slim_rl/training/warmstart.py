@@ -1,13 +1,15 @@
-"""A tiny Qwen3 made from nothing, taught to play by imitation.
+"""A tiny Qwen3 made from scratch, taught to play by imitation.
 
-Every demonstration is one tree: the path of turns with a closing branching off before each of them, all
-in one sequence under a tree mask. That teaches closing after any number of turns without teaching how
-many to take: that choice stands in the first token of a turn alone, and there the loss is weighted by
-how often a demonstrator goes on or stops.
+Every demonstration is one tree: the path of turns, with a closing that branches off before each of them, all
+in one sequence under a tree mask. That teaches how to close after any number of turns without teaching how
+many to take. The choice between them is made in the first token of a turn, and the loss of that token is
+weighted by the probability that a demonstrator goes on or stops.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +18,68 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from slim_rl.config import WarmstartConfig
-from slim_rl.games.game import Demonstration
-from slim_rl.players.chat_format import ChatFormat
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Demonstrates, Demonstration
+from slim_rl.core.message import heard
+from slim_rl.games import NamedGame, policy_seats
+from slim_rl.players.renderer import Renderer
+from slim_rl.rollout.tasks import draw
 from slim_rl.training.checkpoint import load_state, save_state
+from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.optimizer import muon_and_adamw
+
+
+class Demonstrations(Sequence[Demonstration]):
+    """What the tiny model imitates: demonstrations of several games, in the ratio of their weights.
+
+    Args:
+        last_seat: this number of first demonstrations show the last of the policy's seats. After them, and in
+            `alternating`, the seats take turns.
+
+    Raises:
+        UserError: a game does not demonstrate.
+    """
+
+    def __init__(self, games: Mapping[str, NamedGame], count: int, last_seat: int):
+        weights = {name: game.parameters.weight for name, game in games.items()}
+        self._games, self._last_seat = games, last_seat
+        self._drawn = list(islice(draw(weights), count))
+        counts = Counter(name for name, _ in self._drawn)
+        self._tasksets = {name: _demonstrating(game) for name, game in games.items()}
+        self._tasks = {
+            name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self._drawn)
+
+    def __getitem__(self, number):
+        if number >= len(self):
+            raise IndexError(number)
+        return self._show(number, number < self._last_seat)
+
+    def alternating(self, count: int) -> list[Demonstration]:
+        """The first `count` tasks, shown by the policy's seats in turn."""
+        return [self._show(number, False) for number in range(min(count, len(self)))]
+
+    @property
+    def words(self) -> list[str]:
+        """Where a tokenizer for these games should cut."""
+        return list(dict.fromkeys(word for taskset in self._tasksets.values() for word in taskset.words))
+
+    def _show(self, number: int, by_the_last_seat: bool) -> Demonstration:
+        name, place = self._drawn[number]
+        seats = policy_seats(self._games[name])
+        seat = seats[-1 if by_the_last_seat else place % len(seats)]
+        return self._tasksets[name].demonstrate(self._tasks[name][place], seat)
+
+
+def _demonstrating(game: NamedGame) -> Demonstrates:
+    if not isinstance(game.taskset, Demonstrates):
+        raise UserError(
+            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
+        )
+    return game.taskset
 
 
 class Tree(NamedTuple):
@@ -29,11 +88,11 @@ class Tree(NamedTuple):
     ids: np.ndarray
     """(tokens,): the path, then the branches."""
     positions: np.ndarray
-    """(tokens,): place in the dialogue that the token stands in."""
+    """(tokens,): the token's position in its dialogue."""
     branches: np.ndarray
     """(tokens,): 0 on the path, another number on each branch."""
     forks: np.ndarray
-    """(tokens,): how many tokens of the path a branch's token sees; 0 on the path itself."""
+    """(tokens,): number of tokens of the path that a branch's token attends to; 0 on the path itself."""
     predictors: np.ndarray
     """(targets,): index of the token whose output predicts the target."""
     targets: np.ndarray
@@ -42,19 +101,24 @@ class Tree(NamedTuple):
     """(targets,) float32."""
 
 
-def encode_tree(demonstration: Demonstration, chat_format: ChatFormat, stop_probability: float) -> Tree:
-    """`stop_probability`: how often a demonstrator closes instead of taking one more turn."""
+def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probability: float) -> Tree:
+    """A demonstration in tokens.
+
+    Args:
+        stop_probability: that a demonstrator closes instead of taking one more turn.
+    """
     path: list[int] = []
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
     closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
     for i, observation in enumerate(demonstration.observations):
-        path += chat_format.continuation(observation) if i else chat_format.opening(observation)
+        message = heard(observation)
+        path += renderer.continuation(message) if i else renderer.opening(message, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
         stop = 1.0 if last else stop_probability if closing is not None else 0.0
         if closing is not None:
-            closings.append((len(path), chat_format.turn(closing), stop))
+            closings.append((len(path), renderer.turn(closing), stop))
         if not last:
-            said = chat_format.turn(demonstration.turns[i])
+            said = renderer.turn(demonstration.turns[i])
             learn += _targets(len(path) - 1, len(path), said, 1 - stop)
             path += said
 
@@ -72,7 +136,8 @@ def encode_tree(demonstration: Demonstration, chat_format: ChatFormat, stop_prob
 
 
 def _targets(before: int, start: int, said: list[int], first_weight: float) -> list[tuple[int, int, float]]:
-    """(predictor, target, weight) for each token of `said`, which stands at `start` and follows `before`."""
+    """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows
+    `before`."""
     predictors = [before, *range(start, start + len(said) - 1)]
     weights = [first_weight] + [1.0] * (len(said) - 1)
     return list(zip(predictors, said, weights, strict=True))
@@ -118,7 +183,7 @@ def tiny_qwen(
     hidden_size: int = 128,
     initializer_range: float = 0.05,
 ) -> Qwen3ForCausalLM:
-    """A Qwen3 with random weights, of about 0.7 million parameters if nothing else is said."""
+    """A Qwen3 with random weights; by default about 0.7 million parameters."""
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
@@ -143,12 +208,12 @@ def tiny_qwen(
 
 @torch.no_grad()
 def _embed_numbers(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Let the embeddings of integers start in numerical order: a line, and circles of several periods.
+    """Initialise the embeddings of integers in numerical order: a line, and circles of several periods.
 
-    From random ones a model this small would have to learn the order of a hundred tokens first.
+    With random ones a model this small would first have to learn the order of a hundred tokens.
     """
     numbers = {int(token): i for token, i in tokenizer.get_vocab().items() if token.isdecimal()}
-    ids = torch.tensor([numbers[n] for n in sorted(numbers)])
+    ids = torch.tensor([numbers[n] for n in sorted(numbers)], dtype=torch.long)
     x = torch.arange(len(ids)) / max(len(ids) - 1, 1)
     waves = [f(2 * torch.pi * x * k) for k in (0.5, 1, 2, 4, 8) for f in (torch.sin, torch.cos)]
     features = torch.stack([4 * (x - 0.5), *waves], dim=1)
@@ -161,8 +226,8 @@ def imitate(
 ) -> None:
     """Train `model` in place on `batches(step)`, going on from the state in `folder`."""
     steps = math.ceil(config.demonstrations / config.batch)
-    # From random weights the model first has to find out which numbers belong to which pairs, and is stuck until
-    # it has; with Muon it was stuck for fewer steps than with AdamW alone.
+    # At first the model is stuck until it finds which numbers belong to which pairs. Muon gets there in fewer
+    # steps than AdamW alone.
     optimizers = muon_and_adamw(model, config.learning_rate, config.weight_decay, betas=(0.9, 0.98))
     state = load_state(folder / "state.pt") or {"step": 0}
     if state["step"]:

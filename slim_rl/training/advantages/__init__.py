@@ -1,7 +1,8 @@
 """Advantages: by how much each trained sequence did better than expected.
 
-An estimator is a module of this folder with a function `estimate`, named after the module; or a function of your own,
-named by its import path: `train.advantage: my_module:estimate`. See `Estimator` for what it gets and returns.
+An estimator is a module of this folder with a function `estimate`, named after the module; or a function of
+your own, named by its import path: `train.advantage: my_module:estimate`. See `Estimator` for what it gets
+and returns.
 """
 
 import json
@@ -9,6 +10,8 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
@@ -40,13 +43,13 @@ class Estimator(Protocol):
         Args:
             played: in order, group by group. `played[i].episode.rewards[played[i].seat]` is the reward,
                 `.episode.traces[seat]` the tokens.
-            state: what the estimator remembers from step to step, as JSON values; empty at first. Change it in place.
-                It is part of every checkpoint, so a resumed run goes on with it. The training curves show the numbers
-                at its top level as `advantage/NAME`.
+            state: what the estimator remembers from step to step, as JSON values; empty at first. Change it
+                in place. It is part of every checkpoint, so a resumed run goes on with it. The training
+                curves show the numbers at its top level as `advantage/NAME`.
 
         Returns:
-            For each sequence one float for all of its sampled tokens, or a list of floats, one for each sampled token
-            in order (those with `loss_mask` 1).
+            For each sequence one float for all of its sampled tokens, or a list of floats, one for each
+            sampled token in order (those with `loss_mask` 1).
         """
 
 
@@ -61,17 +64,20 @@ def estimate(config: "TrainConfig", played: Sequence[Played], state: dict[str, A
     """The advantages of a step, from the estimator that `config.advantage` names; changes `state` in place.
 
     Raises:
-        UserError: the estimator returned the wrong number of values, or keeps something in `state` that is not JSON.
+        UserError: the estimator returned the wrong number of values, or keeps something in `state` that is
+            not JSON.
     """
     values = [_plain(value) for value in find_estimator(config.advantage)(played, config, state)]
     if len(values) != len(played):
-        raise UserError(f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences.")
+        raise UserError(
+            f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences."
+        )
     for value, (_, episode, seat) in zip(values, played, strict=True):
         sampled = sum(episode.traces[seat].loss_mask)
         if isinstance(value, list) and len(value) != sampled:
             raise UserError(
-                f"train.advantage: {config.advantage} gave {len(value)} values for the {sampled} sampled tokens of "
-                f"the seat {seat} in the episode {episode.episode_id}."
+                f"train.advantage: {config.advantage} gave {len(value)} values for the {sampled} sampled tokens "
+                f"of the seat {seat} in the episode {episode.episode_id}."
             )
     try:
         json.dumps(state)
@@ -85,5 +91,5 @@ def metrics(state: Mapping[str, Any]) -> dict[str, float]:
     return {f"advantage/{name}": value for name, value in state.items() if isinstance(value, int | float)}
 
 
-def _plain(value: float | Sequence[float]) -> Advantage:
-    return [float(v) for v in value] if isinstance(value, Sequence) else float(value)
+def _plain(value: Any) -> Advantage:
+    return [float(v) for v in value] if np.ndim(value) else float(value)

@@ -10,10 +10,10 @@ from slim_rl.training.config import TrainConfig
 def estimate(played: Sequence[Played], config: TrainConfig, state: dict[str, Any]) -> list[float]:
     """See `slim_rl.training.advantages.Estimator`. The state has the average of each game and seat.
 
-    Role-conditioned advantage estimation (SPIRAL, Liu et al. 2025, arXiv 2506.24119, section 3.3): in a zero-sum game
-    one seat may earn more than the other however well both play, and a common baseline would take that for skill. As in
-    the authors' code (github spiral-rl/spiral), a reward is compared with the average before the average includes it,
-    and the average starts at 0.
+    Role-conditioned advantage estimation (SPIRAL, Liu et al. 2025, arXiv 2506.24119, section 3.3): in a
+    zero-sum game one seat may earn more than the other however well both play, and a common baseline would
+    take that for skill. As in the authors' code (github spiral-rl/spiral), a reward is compared with the
+    average before the average includes it, and the average starts at 0.
     """
     decay, values = config.role_baseline_decay, []
     for _, episode, seat in played:

@@ -1,0 +1,49 @@
+"""Whether a model's context and turns are long enough for a game."""
+
+from collections.abc import Sequence
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Demonstrates, Task
+from slim_rl.core.message import heard
+from slim_rl.games import NamedGame, policy_seats
+from slim_rl.players.renderer import Renderer
+
+
+def check_context(
+    game: NamedGame, tasks: Sequence[Task], renderer: Renderer, max_context_tokens: int, max_turn_tokens: int
+) -> None:
+    """Check that the task with the longest prompt fits a model.
+
+    Where the taskset demonstrates, there must be room for the prompt, one turn with its answer, and a last
+    turn; otherwise for the prompt and one turn of `max_turn_tokens`.
+
+    Raises:
+        UserError: it does not fit, or a demonstrated turn is longer than `max_turn_tokens`.
+    """
+    longest = max(tasks, key=lambda task: len(task.prompt))
+    if not isinstance(game.taskset, Demonstrates):
+        _check(longest, len(renderer.opening(heard(longest.prompt))), 0, max_turn_tokens, max_context_tokens)
+        return
+    for seat in policy_seats(game):
+        shown = game.taskset.demonstrate(longest, seat)
+        prompt = len(renderer.opening(heard(shown.observations[0]), shown.tools))
+        turn = 0
+        if shown.turns:
+            turn = len(renderer.turn(shown.turns[0]) + renderer.continuation(heard(shown.observations[1])))
+        text = shown.closings[min(1, len(shown.turns))] or shown.turns[-1]
+        last = len(renderer.turn(text))
+        _check(longest, prompt, turn, last, max_context_tokens)
+        if last > max_turn_tokens:
+            raise UserError(
+                f"model.turn_tokens is {max_turn_tokens}, but {text!r} has {last} tokens in this model's "
+                "tokenizer. Allow at least as many."
+            )
+
+
+def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:
+    if prompt + turn + last > max_context_tokens:
+        raise UserError(
+            f"The game {task.game_id} is too long for the model: a prompt of {prompt} tokens, a turn with "
+            f"its answer ({turn}) and a last turn ({last}) do not fit its context of {max_context_tokens} tokens. "
+            "Use a model with a longer context, or a smaller game."
+        )
