@@ -1,7 +1,7 @@
-"""The names of reviewers and papers, and how people write them.
+"""The names of reviewers and papers, and the ways in which people write them.
 
-Names are always read against the full lists, whatever the size of the board: on a board of three,
-"GLUE" is a name that is not in play, never a misspelt "BLEU".
+Names are compared with the full lists for every size of board: on a board of three, "GLUE" is a name that is not in
+play, not a misspelt "BLEU".
 """
 
 import html
@@ -45,7 +45,7 @@ _REVIEWER_WORDS = (
     _FIRST
     | _LAST
     | {name.replace(" ", "").lower(): i for i, name in enumerate(REVIEWERS)}
-    | {"sophia": _FIRST["sofia"]}  # the commoner spelling; two edits away, so no typo would reach it
+    | {"sophia": _FIRST["sofia"]}  # the more common spelling; two edits away, so not covered by typos
 )
 _PAPER_WORDS = {name.lower(): i for i, name in enumerate(SHORT_PAPERS)}
 _SUBTITLES = tuple(title.partition(":")[2].strip().lower() for title in PAPERS)
@@ -58,9 +58,9 @@ _ASIDE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _POSSESSIVE = re.compile(r"['\u2019]s?\b")
 _FILLER = {"the", "paper", "reviewer"}
 
-# English words that are one edit from a name of five letters or more.
+# English words that are one edit away from a name of five letters or more.
 _ORDINARY = frozenset({"clove", "ethane", "globe", "grove", "organ", "panel", "pastel", "petrol", "smite"})
-# Those that are one edit from one of four letters, or two from one of seven; too many are to look for "Reed".
+# And those one edit away from a name of four letters, or two from one of seven; "Reed" has too many, so it is left out.
 _ORDINARY_TOO = _ORDINARY | frozenset(
     re.findall(
         r"\w+",
@@ -68,7 +68,7 @@ _ORDINARY_TOO = _ORDINARY | frozenset(
         swab swam swan swap swat sway than wag""",
     )
 )
-# By nickname, and by a word of the title that no other title has.
+# Nicknames, and words that only one title has.
 _SHORT_FORMS: dict[str, tuple[Kind, int]] = {
     **dict.fromkeys(("dan", "danny"), ("reviewer", _FIRST["daniel"])),
     **dict.fromkeys(("sofi", "sophie"), ("reviewer", _FIRST["sofia"])),
@@ -83,15 +83,15 @@ _SHORT_FORMS: dict[str, tuple[Kind, int]] = {
 
 
 class UnknownName(ValueError):
-    """A text that is no name in play, or that could be several; the message says which to choose from."""
+    """A text that is not a name in play, or is ambiguous; the message lists the choices."""
 
 
 class InvalidProposal(ValueError):
-    """A proposal that is not one paper for each reviewer; the message says which line is wrong and why."""
+    """A proposal that does not give each reviewer one paper; the message says which line is wrong and why."""
 
 
 class Mention(NamedTuple):
-    """A name inside a text: `text[start:end]`, without a possessive 's."""
+    """A name in a text: `text[start:end]`, without a possessive 's."""
 
     kind: Kind
     index: int
@@ -100,15 +100,16 @@ class Mention(NamedTuple):
 
 
 def resolve_reviewer(text: str, size: int) -> int:
-    """The reviewer whom `text` names: first name, last name or both, with small typos.
+    """The reviewer that `text` names: first name, last name or both, with small typos.
 
-    Raises UnknownName.
+    Raises:
+        UnknownName: it names no reviewer in play, or several.
     """
     words = _words(text)
     per_word = [_closest_reviewers(word) for word in words]
     if words and all(per_word):
         common = frozenset.intersection(*per_word)
-        # "Andrei Patel" fits nobody: both whom it names are candidates.
+        # "Andrei Patel" matches no full name: Andrei Petrov and Sofia Patel are candidates.
         found = common or frozenset.union(*per_word)
     else:
         found = frozenset()
@@ -116,9 +117,10 @@ def resolve_reviewer(text: str, size: int) -> int:
 
 
 def resolve_paper(text: str, size: int) -> int:
-    """The paper that `text` names: its short name, its title or what stands after the title's colon.
+    """The paper that `text` names: its short name, its title or the part of the title after the colon.
 
-    Raises UnknownName.
+    Raises:
+        UnknownName: it names no paper in play, or several.
     """
     words = _words(text)
     rest = " ".join(words[1:])
@@ -134,16 +136,16 @@ def resolve_paper(text: str, size: int) -> int:
 def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
     """All names in play that `text` mentions, in order.
 
-    Unlike `resolve_*` it reads free text, so it forgives less: one edit, in words of five letters or more.
+    Unlike `resolve_*` it reads free text, so it allows fewer typos: one edit, in words of five letters or more.
 
     Args:
-        loosely: also short forms ("Jo"), an edit in words of four letters, two in those of seven, and
-            what could be two papers or two reviewers ("blue"); for who wants to know what a text is about.
+        loosely: also find short forms ("Jo"), one edit in words of four letters, two in words of seven, and
+            ambiguous words ("blue").
     """
     look_up = _loosely_mentioned if loosely else _mentioned
     mentions: list[Mention] = []
     matches = list(_WORD.finditer(text))
-    position = 0  # a title's words are not looked at again: no mention starts before it
+    position = 0  # no mention starts before it, so the words of a title are read once
     for number, here in enumerate(matches, start=1):
         word = here[0].lower()
         found = look_up(word)
@@ -156,7 +158,7 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
             title = _SUBTITLE_PATTERNS[index].match(text, position)
             position = title.end() if title else position
         elif following and text[position : following.start()] == " " and _LAST.get(word) != index:
-            # A first name; a last name right behind it belongs to it, or leaves open who is meant.
+            # A first name. A last name directly after it belongs to it, or makes it ambiguous.
             last = look_up(following.group().lower())
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
                 position = following.end()
@@ -168,12 +170,14 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
 
 
 def parse_proposal(text: str, size: int) -> tuple[int, ...]:
-    """The assignment that a proposal spells out: `assignment[reviewer]` is a paper.
+    """The assignment in a proposal: `assignment[reviewer]` is a paper.
 
-    `text` is what stands after `[propose]`: perhaps a header "Proposal:", then a line
-    `Paper: Reviewer` for each paper, lines ending in a newline or `<br/>`.
+    Args:
+        text: the text after `[propose]`: optionally a header "Proposal:", then a line `Paper: Reviewer` for each
+            paper; lines end in a newline or `<br/>`.
 
-    Raises InvalidProposal.
+    Raises:
+        InvalidProposal: it does not give each reviewer one paper.
     """
     reviewer_of: dict[int, int] = {}
     for number, line in enumerate(_proposal_lines(text), start=1):
@@ -215,10 +219,10 @@ def _words(text: str) -> list[str]:
 
 
 def _closest(word: str, names: dict[str, int]) -> frozenset[int]:
-    """Whom `word` may name: an exact match, else all at the smallest small number of edits."""
+    """The names that `word` may mean: an exact match, otherwise all names at the smallest edit distance."""
     if word in names:
         return frozenset([names[word]])
-    if len(word) < 4:  # a word so short is an edit away from too much
+    if len(word) < 4:  # too many names are one edit away from a short word
         return frozenset()
     near = process.extract(
         word, names.keys(), scorer=OSA.distance, score_cutoff=1 if len(word) < 6 else 2, limit=None
@@ -239,7 +243,7 @@ def _closest_papers(word: str) -> frozenset[int]:
 
 @lru_cache(maxsize=65536)
 def _mentioned(word: str) -> tuple[Kind, int] | None:
-    """What a lower-case word of a free text names, if anything."""
+    """The name that a lower-case word of a free text means, if any."""
     for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS)):
         if word in names:
             return kind, names[word]
@@ -253,13 +257,13 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
         for name, index in names.items()
         if OSA.distance(word, name, score_cutoff=1) <= 1
     }
-    # "gluve" is as near to GLUE as to GloVe; "creed" is near to Reed, but a short name is easily met.
+    # "gluve" is as close to GLUE as to GloVe; "creed" is close to Reed, but so are many words to a short name.
     return next(iter(near)) if len(near) == 1 and min(near.values()) >= 5 else None
 
 
 @lru_cache(maxsize=65536)
 def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
-    """What a lower-case word most likely names, if anything; of names as near, the one with the same letters."""
+    """The name that a lower-case word most likely means, if any; a tie goes to the name with the same letters."""
     if word in _SHORT_FORMS:
         return _SHORT_FORMS[word]
     found = _mentioned(word)
@@ -277,7 +281,7 @@ def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
 
 
 def _is_last_name(word: str, reviewer: int) -> bool:
-    """Whether a word that names `reviewer` is that reviewer's last name rather than the first."""
+    """Whether a word that means `reviewer` is the last name rather than the first."""
     first, last = REVIEWERS[reviewer].lower().split()
     return OSA.distance(word, last) < OSA.distance(word, first)
 
@@ -305,18 +309,18 @@ def _listing(names: Iterable[str], conjunction: str = "and") -> str:
 
 
 def _proposal_lines(text: str) -> list[str]:
-    """The lines of a proposal that say something, without its header."""
+    """The lines of a proposal that have words, without its header."""
     unescaped = html.unescape(re.sub(r"<br\s*/?>", "\n", text, flags=re.IGNORECASE))
     headless = re.sub(r"^\W*proposal\b\W*", "", unescaped, flags=re.IGNORECASE)
     return [line.strip() for line in headless.splitlines() if re.search(r"\w", line)]
 
 
 def _read_line(line: str, size: int) -> tuple[int, int]:
-    """The paper and the reviewer of one line of a proposal, in either order. Raises UnknownName."""
+    """The paper and the reviewer of a line of a proposal, in either order. Raises UnknownName."""
     separators = list(re.finditer(r":|->|=|\u2192|\s[-\u2013\u2014]+\s", line))
     if not separators:
         raise UnknownName(f'"{_shortened(line)}" does not read "Paper: Reviewer".')
-    # From the right, because a paper's title holds a colon too; a name holds no more signs than a few.
+    # From the right, because a paper's title contains a colon, too; a name contains only a few separators.
     sides = [(line[: sign.start()], line[sign.end() :]) for sign in separators[:-5:-1]]
     for paper, reviewer in sides + [side[::-1] for side in sides]:
         try:

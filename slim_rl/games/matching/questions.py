@@ -1,8 +1,8 @@
-"""What a message asks, read the way a partner would who answers only what it is asked.
+"""What a message asks for, as a shy partner reads it: it answers only what it is asked.
 
-A message is cut into clauses. A clause that asks for scores gives the pairs of the names next to each
-other in it; one that suggests an assignment ("should we put Ava on BLEU?") asks for a decision instead.
-Where a clause could be read either way, it asks for nothing: a shy partner does not guess.
+A message is cut into clauses. A clause that asks for scores gives the pairs of the names next to each other in it. A
+clause that suggests an assignment ("should we put Ava on BLEU?") asks for a decision instead. An ambiguous clause asks
+for nothing: a shy partner does not guess.
 """
 
 import re
@@ -42,7 +42,7 @@ _OPENS = _words(r"""
     | (?:i|we) (?:['\u2019]m|[ ]am|[ ]was|['\u2019]re|[ ]are)?
         [ ] (?:wonder|wondering|curious|asking|looking[ ]for)
 """)
-# What makes a question of a clause that begins with it, question mark or not.
+# A clause that begins with this is a question, with or without a question mark.
 _BEGINS = re.compile(
     r"""\W* (?: (?:and|but|so(?![ ](?:is|are|does|did)\b)|also|or|then|now|well) \b \W*
               | (?:ok|okay|hi|hello|hey|please|thanks|great|cool) \b \W* )*
@@ -53,7 +53,7 @@ _BEGINS = re.compile(
     ) \b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What a question is about that stands before it: "For BLEU, what do you have on Ava?"
+# The topic of a question, before the question: "For BLEU, what do you have on Ava?"
 _TOPIC = re.compile(
     r"\W*(?:and |also |so )*(?:for|as for|about|on|regarding|concerning|between|with regards? to)\b"
     r"(?! (?:me|my|now|us)\b)",
@@ -82,7 +82,7 @@ _SEEKS_APPROVAL = re.compile(
     r"\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good)\W*$",
     re.IGNORECASE,
 )
-# "I think Ava would be good for SWAG?" says something, whatever its last character.
+# "I think Ava would be good for SWAG?" is a statement in spite of its question mark.
 _STATES = re.compile(
     r"\W*(?:(?:and|but|so|also|ok|okay|well|yes|yeah|no|then)\b\W*)*(?:i|my|here)\b"
     r"|.*\bi (?:have|got|guess|think|believe)\b",
@@ -95,12 +95,12 @@ _EXCLUDES = re.compile(
     re.IGNORECASE,
 )
 
-# "I have 57 for Ava on BLEU, what about you?" A clause of such words alone asks about the names before it.
+# "I have 57 for Ava on BLEU, what about you?" A clause of only these words asks about the names before it.
 _ECHO_WORDS = _vocabulary(
     "a about and any anything board but do does end for got has have his her how i is it look looks number"
     " of on one or s same score see show side so that the them there value what whats you your yours"
 )
-# "And for GloVe?" A clause of names and such words alone goes on with the question before it.
+# "And for GloVe?" A clause of only names and these words continues the question before it.
 _FOLLOW_UP_WORDS = _vocabulary(
     "a about also and any as at do for have her his how in info is on or paper s same score scores the then"
     " too well what with you"
@@ -113,16 +113,16 @@ def asks_something(text: str) -> bool:
 
 
 def asked_pairs(text: str, size: int) -> list[Pair]:
-    """The (reviewer, paper) pairs whose score the message asks for, in order, each once."""
+    """The (reviewer, paper) pairs whose scores the message asks for, in order, without duplicates."""
     return list(_asked_pairs(text, size))
 
 
 @lru_cache(maxsize=4096)
 def _asked_pairs(text: str, size: int) -> tuple[Pair, ...]:
     asked: dict[Pair, None] = {}
-    subject: list[Mention] = []  # the names that the clause before spoke of,
-    subject_asked = False  # and whether it asked about them
-    listing = False  # in the lines below "Please tell me your scores for:"
+    subject: list[Mention] = []  # the names in the previous clause
+    subject_asked = False  # whether it asked about them
+    listing = False  # whether this is a line below "Please tell me your scores for:"
     for clause in _clauses(text):
         mentions = _included(clause, find_mentions(clause, size))
         if _suggests(clause):
@@ -140,7 +140,7 @@ def _asked_pairs(text: str, size: int) -> tuple[Pair, ...]:
 
 @lru_cache(maxsize=4096)
 def _clauses(text: str) -> tuple[str, ...]:
-    """The clauses of a message: its sentences, cut again where a question begins inside one."""
+    """The clauses of a message: its sentences, cut where a question begins inside one."""
     text = re.sub(r"[^\S\n]+", " ", text)
     return tuple(clause for sentence in _SENTENCE_END.split(text) for clause in _cut(sentence) if clause)
 
@@ -149,7 +149,7 @@ def _cut(sentence: str) -> Iterator[str]:
     start = 0
     for opening in _OPENS.finditer(sentence):
         head = sentence[start : opening.start()].rstrip()
-        # Without a question mark, "I know what is best" is no question.
+        # Without a question mark, "I know what is best" is not a question.
         cuts = "?" in sentence or re.search(r"(?:[-,:\u2013\u2014]|\b(?:and|but|so))$", head)
         if cuts and re.search(r"\w", head) and not _TOPIC.match(head):
             yield head
@@ -165,11 +165,11 @@ def _asks(clause: str) -> bool:
 
 
 def _suggests(clause: str) -> bool:
-    """Whether a clause is about whom to assign to what, rather than about scores."""
+    """Whether a clause suggests an assignment rather than asking for scores."""
     if _SEEKS_APPROVAL.search(clause):
         return True
     suggestion, score = _SUGGESTS.search(clause), _SCORE.search(clause)
-    # "What score would Ava get if we put her on BLEU?" asks for a score all the same.
+    # "What score would Ava get if we put her on BLEU?" still asks for a score.
     return suggestion is not None and (score is None or suggestion.start() < score.start())
 
 
@@ -178,12 +178,12 @@ def _states(clause: str) -> bool:
 
 
 def _runs(mentions: list[Mention]) -> list[list[Mention]]:
-    """Neighbouring mentions of the same kind, together."""
+    """Consecutive mentions of the same kind, grouped."""
     return [list(run) for _, run in groupby(mentions, key=lambda mention: mention.kind)]
 
 
 def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
-    """The mentions without those that the clause sets aside ("besides Ava")."""
+    """The mentions without those that the clause excludes ("besides Ava")."""
     runs = _runs(mentions)
     return [mention for run in runs if not _EXCLUDES.search(clause[: run[0].start]) for mention in run]
 
@@ -191,7 +191,7 @@ def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
 def _completed(
     clause: str, mentions: list[Mention], subject: list[Mention], subject_asked: bool
 ) -> list[Mention]:
-    """The mentions of a clause that asks, with those that an echo or a follow-up leaves unsaid."""
+    """The mentions of a clause that asks, with the names that an echo or a follow-up takes from the clause before."""
     rest, end = [], 0
     for mention in mentions:
         rest.append(clause[end : mention.start])
@@ -209,7 +209,7 @@ def _completed(
 
 
 def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
-    """Each run of names with the one next to it; a last one left over goes with the one before it."""
+    """Pairs from each run of names and the next run; an odd last run goes with the run before it."""
     runs = _runs(mentions)
     couples = [(runs[i], runs[i + 1]) for i in range(0, len(runs) - 1, 2)]
     if len(runs) > 1 and len(runs) % 2:
@@ -223,7 +223,7 @@ def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
 
 @lru_cache(maxsize=4096)
 def told_numbers(text: str, size: int) -> tuple[tuple[Pair, str], ...]:
-    """Each pair that a sentence names beside a number, with that number; asked for or not, true or not."""
+    """Each pair that a sentence names with a number, and that number; asked for or not, true or not."""
     told = []
     for sentence in re.split(r"[.!?\n]+", text):
         numbers = re.findall(r"\d+", sentence)
