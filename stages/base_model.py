@@ -67,8 +67,8 @@ def check_length(trees: Sequence[Tree], context_tokens: int) -> None:
     longest = max(int(tree.positions.max()) + 1 for tree in trees)
     if longest > context_tokens:
         raise UserError(
-            f"A game of {longest} tokens is too long for the tiny model, whose context is {context_tokens} tokens. "
-            "Raise model.context_tokens or make the game smaller."
+            f"A game of {longest} tokens is too long for the tiny model, whose context is {context_tokens} "
+            "tokens. Raise model.context_tokens or make the game smaller."
         )
 
 

@@ -17,7 +17,8 @@ Parameters = dict[str, Any]
 def miniature(**changes: Any) -> Parameters:
     """`params.yaml` of the default game's whole pipeline in a minute or two, as a dict.
 
-    `changes` are merged into it, section by section: `miniature(train={"steps": 2})`. None removes a section's entry.
+    `changes` are merged into it, section by section: `miniature(train={"steps": 2})`. None removes a
+    section's entry.
     """
     return merged(
         {

@@ -23,14 +23,14 @@ def collect(
 ) -> list[Episode]:
     """Play the requests that `folder` has no episode of yet, and add the episodes to it in shards.
 
-    Whatever interrupts it, finished episodes are kept, and the same call goes on from there. Failed episodes are
-    played again.
+    Whatever interrupts it, finished episodes are kept, and the same call goes on from there. Failed episodes
+    are played again.
 
     Args:
         concurrency: episodes under way at a time.
         title: of the progress bar; None shows none.
-        shard_episodes: None writes all or nothing. The batch's members change the last digits of log-probs, so only
-            then does an interrupted run get the numbers of an uninterrupted one.
+        shard_episodes: None writes all or nothing. The batch's members change the last digits of log-probs,
+            so only then does an interrupted run get the numbers of an uninterrupted one.
         tries: attempts per episode before it is recorded as failed.
         status: progress-bar suffix.
 
@@ -49,7 +49,11 @@ def collect(
             forget_notes(folder)
 
     with tqdm(
-        total=len(requests), initial=len(requests) - len(missing), desc=title, unit="episode", disable=title is None
+        total=len(requests),
+        initial=len(requests) - len(missing),
+        desc=title,
+        unit="episode",
+        disable=title is None,
     ) as bar:
 
         def end(episode: Episode) -> None:

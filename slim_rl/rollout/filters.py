@@ -1,5 +1,5 @@
-"""Which groups are worth training on. A filter is a function that looks at a group of episodes of one task and says
-whether to keep it."""
+"""Which groups are worth training on. A filter is a function that looks at a group of episodes of one task
+and says whether to keep it."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,14 +15,15 @@ MIN_REWARD = 0.1
 
 
 def reward_varies(group: Group) -> bool:
-    """Some seat did not earn the same in all episodes. Without that there is no advantage to learn from (DAPO,
-    arXiv 2503.14476, section 3.2)."""
+    """Some seat did not earn the same in all episodes. Without that there is no advantage to learn from
+    (DAPO, arXiv 2503.14476, section 3.2)."""
     ended = [episode.rewards for episode in group if episode.rewards]
     return any(np.std([rewards[seat] for rewards in ended]) > 1e-6 for seat in (ended[0] if ended else ()))
 
 
 def no_failed_episode(group: Group) -> bool:
-    """No episode failed. A group with a failed episode has fewer to compare, through no fault of the policy."""
+    """No episode failed. A group with a failed episode has fewer to compare, through no fault of the
+    policy."""
     return all(episode.status != "failed" for episode in group)
 
 

@@ -173,8 +173,8 @@ def count_failures(folder: Path) -> int:
 def read_frame(folder: Path) -> pd.DataFrame:
     """All episodes below `folder` without what was said, a row each; see `Shard.numbers`.
 
-    Of an episode that failed and was played again only the last playing counts. The column `shard` has the path of
-    its file.
+    Of an episode that failed and was played again only the last playing counts. The column `shard` has the
+    path of its file.
     """
     return latest([Shard(path).numbers().assign(shard=str(path)) for path in shards(folder)])
 
@@ -203,8 +203,10 @@ class Shard:
     def numbers(self) -> pd.DataFrame:
         """A row an episode, without what was said.
 
-        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`, `seat.SEAT` (who sat
-        there), `reward.SEAT` for each seat and every metric by its name; missing where an episode does not have it.
+        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`, `seat.SEAT` (who
+            sat
+        there), `reward.SEAT` for each seat and every metric by its name; missing where an episode does not
+        have it.
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
         table = self._read([*plain, "seating", "rewards", "metrics"])

@@ -10,8 +10,8 @@ from slim_rl.core.episode import Episode
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
     """Means over the episodes that ended; empty without any.
 
-    `reward` of the policy, `truncated`, `sampled_tokens`; and for each game `env/NAME/reward`, `env/NAME/episodes` and
-    every metric that the game reports, `env/NAME/METRIC`.
+    `reward` of the policy, `truncated`, `sampled_tokens`; and for each game `env/NAME/reward`,
+    `env/NAME/episodes` and every metric that the game reports, `env/NAME/METRIC`.
     """
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:

@@ -111,7 +111,7 @@ class TrainConfig(Section):
     def _groups_have_members(self) -> "TrainConfig":
         if self.samples_per_game == 1 and (self.advantage == "group" or "reward_varies" in self.filters):
             raise ValueError(
-                "with train.samples_per_game 1 a group has nothing to compare: take another train.advantage than "
-                "group, and train.filters without reward_varies"
+                "with train.samples_per_game 1 a group has nothing to compare: take another train.advantage "
+                "than group, and train.filters without reward_varies"
             )
         return self

@@ -29,7 +29,7 @@ from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.optimizer import muon_and_adamw
 
 
-class Demonstrations(Sequence[Demonstration]):
+class Demonstrations:
     """What the tiny model imitates: demonstrations of several games, in the ratio of their weights.
 
     Args:
@@ -53,9 +53,7 @@ class Demonstrations(Sequence[Demonstration]):
     def __len__(self) -> int:
         return len(self._drawn)
 
-    def __getitem__(self, number):
-        if number >= len(self):
-            raise IndexError(number)
+    def __getitem__(self, number: int) -> Demonstration:
         return self._show(number, number < self._last_seat)
 
     def alternating(self, count: int) -> list[Demonstration]:
@@ -77,7 +75,8 @@ class Demonstrations(Sequence[Demonstration]):
 def _demonstrating(game: NamedGame) -> Demonstrates:
     if not isinstance(game.taskset, Demonstrates):
         raise UserError(
-            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
+            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint "
+            "there."
         )
     return game.taskset
 
