@@ -49,7 +49,7 @@ lint: .venv/installed
 
 # Unfinished work in .work, with its size and what it cost; YES=1 removes it.
 clean: .venv/installed
-	python -m slim_rl.runtime.clean $(if $(YES),--yes)
+	python -m stages.clean $(if $(YES),--yes)
 
 # The environment is complete once this file is there; a broken installation starts over.
 .venv/installed: requirements.txt pyproject.toml

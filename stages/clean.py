@@ -1,0 +1,67 @@
+"""Show the unfinished work in .work: its size, when it was last written, and what its API calls cost.
+
+With --yes, remove it. Nothing else ever does. DVC's own cache stays; `dvc gc --workspace` clears that.
+"""
+
+import datetime
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.journal import read_lines
+from stages.workspace import LOCK, overridden, sole_run
+
+WORK = Path(".work")
+
+
+class Entry(NamedTuple):
+    path: Path
+    megabytes: float
+    dollars: float
+    written: float
+    """Seconds since the epoch."""
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("--yes", action="store_true", help="remove all of it")
+    remove = parser.parse_args().yes
+    with (
+        told_in_a_sentence(),
+        sole_run(print),
+        overridden({}),
+    ):  # no run is in progress, no parameters set aside
+        entries = list(unfinished())
+        for entry in entries:
+            day = datetime.date.fromtimestamp(entry.written)
+            print(f"{entry.megabytes:9.1f} MB  ${entry.dollars:8.2f}  {day}  {entry.path}")
+            if remove:
+                shutil.rmtree(entry.path) if entry.path.is_dir() else entry.path.unlink()
+        total = f"{sum(e.megabytes for e in entries):.1f} MB that cost ${sum(e.dollars for e in entries):.2f}"
+        if remove:
+            print(f"Removed {total}.")
+        else:
+            print(f"{total}. Nothing was removed; `make clean YES=1` removes all of it.")
+
+
+def unfinished() -> Iterator[Entry]:
+    """What is in .work: a line for each stage's run, and for each other file."""
+    for path in sorted(WORK.glob("*")):
+        for part in sorted(path.glob("*")) if path.is_dir() else [path]:
+            if part != LOCK:
+                files = [file for file in [part, *part.rglob("*")] if file.is_file()]
+                size = sum(file.stat().st_size for file in files)
+                dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")
+                written = max((file.stat().st_mtime for file in files), default=part.stat().st_mtime)
+                yield Entry(part, size / 1e6, dollars, written)
+
+
+def _dollars(journal: Path) -> float:
+    lines = (line for line in read_lines(journal) if isinstance(line, dict))
+    return sum(line.get("dollars", 0.0) for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Every entry point has --help, and rejects what it does not know."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENTRY_POINTS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("slim_rl", "stages", "flows")
+    for path in (ROOT / folder).rglob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
+)
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch, capsys):
+    """start(module, argument): runs a module as a program in an empty folder; gives exit code and output."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(module: str, argument: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", [module, argument])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        assert list(tmp_path.iterdir()) == [], "it wrote something"
+        return end.value.code, "".join(capsys.readouterr())
+
+    return run
+
+
+def test_all_stages_are_entry_points():
+    commands = re.findall(
+        r"python -m (\S+)", (ROOT / "dvc.yaml").read_text() + (ROOT / "Makefile").read_text()
+    )
+    assert len(commands) > 8 and set(commands) <= set(ENTRY_POINTS)
+    assert {"slim_rl.slime.launch", "flows.pipeline", "flows.evaluation"} <= set(ENTRY_POINTS)
+
+
+@pytest.mark.parametrize("module", ENTRY_POINTS)
+def test_help_and_unknown_arguments(module, start):
+    code, told = start(module, "--help")
+    assert code == 0 and told.startswith(f"usage: python -m {module} ")
+    assert len(told.split("options:")[0].split("\n\n")[1]) > 20, "it does not say what it does"
+    code, told = start(module, "--no-such-argument")
+    assert code == 2 and "unrecognized arguments: --no-such-argument" in told

@@ -1,0 +1,134 @@
+"""One run with its own parameters: params.yaml comes back whatever happens, and `make clean` asks first."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slim_rl.config import load_config
+from slim_rl.core.errors import UserError
+from slim_rl.players.ledger import Ledger, Price
+from stages import clean
+from stages.workspace import SET_ASIDE, overridden, sole_run
+
+ROOT = Path(__file__).parents[1]
+ORIGINAL = "games: {kuhn: {seating: [policy, policy]}}  # mine\ntrain: {steps: 3}\n"
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(ORIGINAL)
+    for name in ("conf", "stages"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_parameters_hold_for_one_run_and_the_file_comes_back_byte_for_byte(workspace):
+    with overridden({"train.steps": 7, "slime.directory": "here"}, "tictactoe"):
+        config = load_config()
+        assert list(config.games) == ["tictactoe"]
+        assert (config.train.steps, config.train.games_per_step, config.slime.directory) == (7, 256, "here")
+        assert "when the run ends" in (workspace / "params.yaml").read_text()
+    assert (workspace / "params.yaml").read_text() == ORIGINAL and not SET_ASIDE.exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"train.stepz": 3}, "there is no parameter train.stepz"),
+        ({"train.steps.more": 3}, "train.steps.more cannot be set: steps is not a section"),
+    ],
+)
+def test_a_wrong_parameter_is_named_and_the_file_comes_back(workspace, parameters, sentence):
+    with pytest.raises(UserError, match=sentence), overridden(parameters):
+        pass
+    assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_the_next_run_puts_back_what_a_killed_run_set_aside(workspace):
+    code = "import os, stages.workspace as w\nwith w.overridden({'train.steps': 7}): os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code])
+    assert killed.returncode == -signal.SIGKILL
+    assert load_config().train.steps == 7
+    with overridden({}):
+        assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_a_second_run_waits_for_the_first(workspace):
+    code = "import stages.workspace as w\nwith w.sole_run(print): pass"
+    with sole_run(print):
+        second = subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True)
+        assert second.stdout.readline().startswith("Another run uses the workspace")
+        assert second.poll() is None
+    assert second.wait(timeout=60) == 0
+    second.stdout.close()
+
+
+@pytest.fixture
+def fake_dvc(workspace, monkeypatch):
+    """Puts a `dvc` on the path that records its arguments and parameters, and then runs `then`."""
+
+    def make(then: str) -> None:
+        (workspace / "bin").mkdir()
+        script = workspace / "bin/dvc"
+        script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp params.yaml seen.yaml\n{then}\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{workspace / 'bin'}:{os.environ['PATH']}")
+
+    return make
+
+
+def run(*arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "stages.run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspace, fake_dvc):
+    fake_dvc("exit 3")
+    process = run("kuhn", "--set", "train.steps=10", "--dvc=--force train")
+    process.communicate()
+    assert process.returncode == 3
+    assert (workspace / "arguments").read_text() == "repro --force train\n"
+    seen = yaml.safe_load((workspace / "seen.yaml").read_text())
+    assert seen["train"]["steps"] == 10 and seen["train"]["games_per_step"] == 64
+    process = run("--set", "seed=1", "--experiment", "seed-1")
+    process.communicate()
+    assert (workspace / "arguments").read_text() == "exp run --temp --name seed-1\n"
+    assert yaml.safe_load((workspace / "seen.yaml").read_text())["seed"] == 1
+    assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, fake_dvc):
+    fake_dvc("trap 'sleep 0.5; cp params.yaml last.yaml; exit 1' TERM\nsleep 60 & wait")
+    process = run("kuhn")
+    while not (workspace / "seen.yaml").exists():
+        time.sleep(0.05)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert errors.startswith("Interrupted.") and process.returncode == 1
+    assert (workspace / "last.yaml").read_text() == (workspace / "seen.yaml").read_text() != ORIGINAL
+    assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):
+    folder = workspace / ".work/evaluate/0123"
+    Ledger(folder / "partner.jsonl", Price(2.0, 0.5, 8.0)).add_call(1_000_000, 0, 0)
+    (folder / "shard").write_bytes(bytes(3_000_000))
+    monkeypatch.setattr(sys, "argv", ["clean"])
+    clean.main()
+    told = capsys.readouterr().out
+    assert "3.0 MB  $    2.00" in told and ".work/evaluate/0123" in told and "Nothing was removed" in told
+    assert folder.exists()
+    monkeypatch.setattr(sys, "argv", ["clean", "--yes"])
+    clean.main()
+    assert "Removed 3.0 MB that cost $2.00" in capsys.readouterr().out and not folder.exists()
