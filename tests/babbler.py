@@ -16,7 +16,7 @@ class Babbler:
 
     max_context_tokens = 1500
     moods = 4
-    """With all but three of them it says something sensible."""
+    """In all but three of them it says something sensible."""
 
     def __init__(self, tokenizer, seed, sensible=SENSIBLE):
         self.asked, self.rng = [], np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What many tests sit down with: a tiny Qwen with random weights, its tokenizer, and boards."""
+"""What many tests share: a tiny Qwen with random weights, its tokenizer, and tasks of the matching game."""
 
 import os
 
@@ -7,31 +7,40 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 
-from slim_rl.config import MatchingConfig
 from slim_rl.engines.local import LocalEngine
-from slim_rl.games.matching import MatchingKind, generate_games
-from slim_rl.games.matching.board import generate_boards
-from slim_rl.games.matching.scripted import demonstrate
-from slim_rl.players.chat_format import qwen3_format
+from slim_rl.games import load_games
+from slim_rl.games.matching.parameters import Parameters
+from slim_rl.players.renderer import renderer_for
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.warmstart import Demonstrations, tiny_qwen
 
 torch.set_num_threads(2)
 
 
 @pytest.fixture(scope="session")
-def demonstrations():
-    return [demonstrate(board, max_questions=9) for board in generate_boards(64, 1, MatchingConfig())]
+def matching():
+    """The matching game as its defaults have it."""
+    return load_games({"matching": Parameters()}, seed=0)["matching"]
 
 
 @pytest.fixture(scope="session")
-def tokenizer(demonstrations):
-    return phrase_tokenizer(chat_corpus(demonstrations), MatchingKind.words)
+def shown(matching):
+    return Demonstrations({"matching": matching}, count=64, last_seat=0)
 
 
 @pytest.fixture(scope="session")
-def chat_format(tokenizer):
-    return qwen3_format(tokenizer, thinking=False)
+def demonstrations(shown):
+    return shown.alternating(len(shown))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(demonstrations, shown):
+    return phrase_tokenizer(chat_corpus(demonstrations), shown.words)
+
+
+@pytest.fixture(scope="session")
+def renderer(tokenizer):
+    return renderer_for(tokenizer, thinking=False)
 
 
 @pytest.fixture
@@ -45,5 +54,5 @@ def engine(model):
 
 
 @pytest.fixture(scope="session")
-def games():
-    return list(generate_games(8, 0, MatchingConfig()))
+def tasks(matching):
+    return list(matching.taskset.tasks("train", 8))
