@@ -28,6 +28,7 @@ from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_whole
 from slim_rl.runtime.work import fingerprint, source_files, work_folder
 from slim_rl.slime import launch
+from slim_rl.slime.parameters import RunParameters
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
@@ -100,11 +101,19 @@ def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> 
     renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), config.model.thinking)
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
-    checkpoint = launch.run(config, BASE, GAMES, folder)
+    held_out = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
+    checkpoint = launch.run(run_parameters(config), BASE, tasks, held_out, folder)
     with curves() as log:
         for step in sorted((folder / "rollouts").iterdir()):
             log(describe(list(read_episodes(step))))
     copy_checkpoint(checkpoint, TRAINED)
+
+
+def run_parameters(config: Config) -> RunParameters:
+    """The parameters that SLIME's side needs."""
+    names = RunParameters.model_fields.keys() & Config.model_fields.keys()
+    sections = {name: getattr(config, name) for name in names}
+    return RunParameters(**sections, evaluate_temperature=config.evaluate.temperature)
 
 
 @contextmanager

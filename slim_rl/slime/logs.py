@@ -1,0 +1,68 @@
+"""Metrics to SLIME's log, W&B or TensorBoard, and episodes to shards."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+try:
+    from slime.observability import logging_utils
+    from slime.observability.metric_utils import compute_rollout_step
+except ModuleNotFoundError:  # v0.3.1
+    from slime.utils import logging_utils
+    from slime.utils.metric_utils import compute_rollout_step
+from slime.utils.types import Sample
+
+from slim_rl.rollout.shards import write_shard
+from slim_rl.rollout.summary import describe
+from slim_rl.slime.context import Context
+from slim_rl.slime.samples import PLAYED, episodes
+
+log = logging.getLogger(__name__)
+
+
+def log_rollout(
+    rollout_id: int, args: Any, samples: Sequence[Sample], rollout_extra_metrics: Any, rollout_time: float
+) -> bool:
+    """Log what the rollout came to and write its episodes to a shard (`--custom-rollout-log-function-path`).
+
+    Returns False, so that SLIME's own log follows.
+    """
+    args.logged_rollout_id = rollout_id
+    _log_episodes(args, rollout_id, "rollout", "rollouts", samples)
+    return False
+
+
+def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], extra_metrics: Any) -> bool:
+    """The same for an evaluation (`--custom-eval-rollout-log-function-path`).
+
+    Failed episodes are removed from `data`, so that SLIME's own log, which follows, does not count them as 0.
+    """
+    args.logged_eval_rollout_id = rollout_id
+    for name, played in data.items():
+        kept = [i for i, s in enumerate(played["samples"]) if s.status != Sample.Status.FAILED]
+        if failed := len(played["samples"]) - len(kept):
+            log.warning("Evaluation %s: %d episodes failed and are left out", name, failed)
+        if kept:
+            data[name] = {key: [values[i] for i in kept] for key, values in played.items()}
+        _log_episodes(args, rollout_id, f"eval/{name}", f"evaluations/{name}", played["samples"])
+    return False
+
+
+def log_metrics(args: Any, rollout_id: int, prefix: str, metrics: Mapping[str, float]) -> None:
+    """Log `metrics` under `prefix`, of which the first part names the axis."""
+    step = prefix.partition("/")[0] + "/step"
+    named = {f"{prefix}/{name}": value for name, value in metrics.items()}
+    log.info("Step %d: %s", rollout_id, named)
+    logging_utils.log(args, {**named, step: compute_rollout_step(args, rollout_id)}, step_key=step)
+
+
+def _log_episodes(args: Any, rollout_id: int, prefix: str, folder: str, samples: Sequence[Sample]) -> None:
+    played = episodes(sample for sample in samples if PLAYED in sample.metadata)
+    if not played:
+        return
+    for episode in played:
+        episode.step = rollout_id
+    root = Context.of(args).folder
+    if root:
+        write_shard(root / folder / f"step-{rollout_id:05d}" / "00000.parquet", played)
+    log_metrics(args, rollout_id, prefix, describe(played))

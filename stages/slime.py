@@ -1,0 +1,53 @@
+"""Show how the stage `train` runs SLIME: its command, or a Slurm script for the whole pipeline.
+
+    python -m stages.slime [PROFILE] --dry-run     # the command, ready to be pasted
+    python -m stages.slime [PROFILE] --sbatch | sbatch
+
+The dry run needs the outputs of the stages `games` and `base_model`.
+"""
+
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+
+from slim_rl.config import Config, load_config
+from slim_rl.games import load_games
+from slim_rl.rollout.tasks import TaskFile, tasks_path
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.slime import launch
+from slim_rl.slime.arguments import arguments
+from stages.train import BASE, GAMES, run_parameters
+from stages.workspace import overridden, sole_run
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("profile", nargs="?", help="the name of a file in conf/, without .yaml")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--dry-run", action="store_true", help="print the command, with a folder of its own")
+    what.add_argument("--sbatch", action="store_true", help="print a Slurm script")
+    options = parser.parse_args()
+    with told_in_a_sentence():
+        with sole_run(partial(print, file=sys.stderr)), overridden({}, options.profile):
+            config = load_config()
+        if options.sbatch:
+            print(launch.sbatch(run_parameters(config), options.profile))
+        else:
+            print(dry_run(config, Path(".work/slime/dry-run").resolve()))
+
+
+def dry_run(config: Config, folder: Path) -> str:
+    """Write what SLIME reads to `folder` and return the command."""
+    games, parameters = load_games(config.games, config.seed), run_parameters(config)
+    train, held_out = (
+        {name: TaskFile(tasks_path(GAMES, game, purpose), game) for name, game in games.items()}
+        for purpose in ("train", "evaluate")
+    )
+    launch.prepare(parameters, train, held_out, folder)
+    words = launch.command(parameters, arguments(parameters, BASE.resolve(), folder), "slim-rl-dry-run")
+    return shlex.join(words).replace(" --", " \\\n    --")
+
+
+if __name__ == "__main__":
+    main()
