@@ -34,9 +34,6 @@ _CALLED = f"submitted move: '{CALL}'"
 class KuhnGame(TextArenaGame):
     """One hand; see `slim_rl.core.game.TextGame`."""
 
-    def card(self, seat: str) -> str:
-        return CARDS[self.state.game_state["player_cards"][self.ids[seat]]]
-
     def rewards(self) -> dict[str, float]:
         """The chips that each seat wins: 2 if a bet was called, otherwise 1.
 
@@ -45,6 +42,10 @@ class KuhnGame(TextArenaGame):
         """
         stake = 2 if any(sender == ta.GAME_ID and _CALLED in text for sender, text in self.state.logs) else 1
         return {seat: stake * won for seat, won in super().rewards().items()}
+
+
+def card_of(game: TextArenaGame, seat: str) -> str:
+    return CARDS[game.state.game_state["player_cards"][game.ids[seat]]]
 
 
 class KuhnTaskset(TextArenaTaskset):
@@ -58,14 +59,15 @@ class KuhnTaskset(TextArenaTaskset):
     def __init__(self, parameters: Parameters, seed: int):
         super().__init__(parameters, seed, "kuhn", "KuhnPoker-v0", max_rounds=1)
 
-    def legal_moves(self, game: KuhnGame) -> list[str]:
+    def legal_moves(self, game: TextArenaGame) -> list[str]:
         return [f"[{move}]" for move in game.state.game_state["current_legal_action_tree"]]
 
-    def demonstrated_move(self, game: KuhnGame, rng: np.random.Generator) -> str:
+    def demonstrated_move(self, game: TextArenaGame, rng: np.random.Generator) -> str:
         """Random, but it bets and calls a little more often with a better card. Without this a tiny model does not
         learn from training that its card matters."""
+        assert game.turn is not None
         passive, active = self.legal_moves(game)
-        return active if rng.random() < _LEANING[game.card(game.turn)] else passive
+        return active if rng.random() < _LEANING[card_of(game, game.turn)] else passive
 
     def scripted(self, seat: str, seed: int) -> ScriptedPlayer:
         return EquilibriumPlayer(seat, seed)
@@ -75,7 +77,7 @@ class KuhnTaskset(TextArenaTaskset):
 
     def _decision(self, history: History, card: str) -> Decision:
         seat = SEATS[len(history) % 2]
-        game = next(game for seed in itertools.count() if (game := self.deal(seed)).card(seat) == card)
+        game = next(game for seed in itertools.count() if card_of(game := self.deal(seed), seat) == card)
         observations, turns = [], []
         for move in history:
             if game.turn == seat:
@@ -105,7 +107,7 @@ class EquilibriumPlayer(ScriptedPlayer):
         if card := _CARD.search(observation):
             self._card = card[1]
         moves = MOVE.findall(observation.splitlines()[-1])
-        said = () if self._seat == "first" else (CHECK,)
+        said: History = () if self._seat == "first" else (CHECK,)
         if CALL in moves:
             said = (CHECK, BET) if self._seat == "first" else (BET,)
         return str(self._rng.choice(moves, p=self._odds[said, self._card]))

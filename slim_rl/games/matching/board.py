@@ -57,7 +57,7 @@ class Board:
     @cached_property
     def best_assignment_reward(self) -> int:
         """The true value of the assignment that is best by what both players see together."""
-        return assignment_value(self.table, assignment_by_view(self, self.masks.any(0)))
+        return assignment_value(self.table, assignment_by_view(self, self.masks[0] | self.masks[1]))
 
     def numbers(self, player: int) -> np.ndarray:
         """(N, N) int64: what `player` reads, scores times its scale, rounded down; -1 where it sees nothing."""

@@ -48,6 +48,7 @@ _REVIEWER_WORDS = (
     | {"sophia": _FIRST["sofia"]}  # the more common spelling; two edits away, so not covered by typos
 )
 _PAPER_WORDS = {name.lower(): i for i, name in enumerate(SHORT_PAPERS)}
+_NAMES: tuple[tuple[Kind, dict[str, int]], ...] = (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
 _SUBTITLES = tuple(title.partition(":")[2].strip().lower() for title in PAPERS)
 _SUBTITLE_PATTERNS = tuple(
     re.compile(r"\W+" + r"\W+".join(re.findall(r"\w+", subtitle)), re.IGNORECASE) for subtitle in _SUBTITLES
@@ -94,7 +95,7 @@ class Mention(NamedTuple):
     """A name in a text: `text[start:end]`, without a possessive 's."""
 
     kind: Kind
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     start: int
     end: int
 
@@ -244,7 +245,7 @@ def _closest_papers(word: str) -> frozenset[int]:
 @lru_cache(maxsize=65536)
 def _mentioned(word: str) -> tuple[Kind, int] | None:
     """The name that a lower-case word of a free text means, if any."""
-    for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS)):
+    for kind, names in _NAMES:
         if word in names:
             return kind, names[word]
         if word.endswith("s") and word[:-1] in names:  # "Andreis score"
@@ -253,7 +254,7 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
         return None
     near = {
         (kind, index): len(name)
-        for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
+        for kind, names in _NAMES
         for name, index in names.items()
         if OSA.distance(word, name, score_cutoff=1) <= 1
     }
@@ -271,7 +272,7 @@ def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
         return found
     near = [
         (distance, sorted(word) != sorted(name), kind, index)
-        for kind, names in (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
+        for kind, names in _NAMES
         for name, index in names.items()
         if len(name) > 3
         and name != "reed"

@@ -161,7 +161,9 @@ def _asks(clause: str) -> bool:
     if "?" in clause or _BEGINS.match(clause) or re.search(r"\bplease\W*$", clause, re.IGNORECASE):
         return True
     opening = _OPENS.search(clause)
-    return bool(opening) and (not re.search(r"\w", clause[: opening.start()]) or bool(_TOPIC.match(clause)))
+    return opening is not None and (
+        not re.search(r"\w", clause[: opening.start()]) or bool(_TOPIC.match(clause))
+    )
 
 
 def _suggests(clause: str) -> bool:
@@ -224,7 +226,7 @@ def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
 @lru_cache(maxsize=4096)
 def told_numbers(text: str, size: int) -> tuple[tuple[Pair, str], ...]:
     """Each pair that a sentence names with a number, and that number; asked for or not, true or not."""
-    told = []
+    told: list[tuple[Pair, str]] = []
     for sentence in re.split(r"[.!?\n]+", text):
         numbers = re.findall(r"\d+", sentence)
         pairs = list(named_pairs(find_mentions(sentence, size), sentence)) if numbers else []

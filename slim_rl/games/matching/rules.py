@@ -14,7 +14,7 @@ from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_pairs, asks_something, told_numbers
 
-SEATS = ("player-1", "player-2")
+SEATS: tuple[str, ...] = ("player-1", "player-2")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class MatchingGame:
                 raise InvalidTurn("A proposal was made. Answer it with [accept] or [reject].")
             if self.proposal is None and act in ("accept", "reject"):
                 raise InvalidTurn("There is no proposal to answer.")
-            proposal = parse_proposal(content, self.board.size) if act == "propose" else None
+            proposal = parse_proposal(content, self.board.size) if act == "propose" else ()
         except (InvalidTurn, InvalidProposal) as error:
             self._asking[self._speaker].errors += 1
             self._unseen[self._speaker].append(f"Error: {error}")

@@ -5,7 +5,6 @@ private scales, so they can compare numbers; this can only make them better.
 """
 
 import re
-from typing import Literal
 
 import numpy as np
 
@@ -73,7 +72,7 @@ class ReferencePlayer(ScriptedPlayer):
         view: View,
         partner_scale: float,
         questions: int,
-        order: Literal["table", "random", "useful"],
+        order: str,
         rng: np.random.Generator,
         estimate: np.ndarray | None = None,
         exactly: np.ndarray | None = None,
@@ -167,15 +166,15 @@ def demonstrate(board: Board, max_questions: int) -> Demonstration:
     view = game.view(agent)
     asker = ReferencePlayer(view, float(board.scales[1]), max_questions, "table", np.random.default_rng(0))
     shy = shy_partner(game, partner, always_accept=True)
-    shown = Demonstration([game.observe(agent)], [], [asker.proposal()])
+    observations, turns, closings = [game.observe(agent)], [], [asker.proposal()]
     for _ in range(min(max_questions, int((~view.mask).sum()))):
-        shown.turns.append(asker.turn(shown.observations[-1]))
-        game.step(shown.turns[-1])
+        turns.append(asker.turn(observations[-1]))
+        game.step(turns[-1])
         game.step(shy.turn(game.observe(partner)))
-        shown.observations.append(game.observe(agent))
-        asker.hear(shown.observations[-1])
-        shown.closings.append(asker.proposal())
-    return shown
+        observations.append(game.observe(agent))
+        asker.hear(observations[-1])
+        closings.append(asker.proposal())
+    return Demonstration(observations, turns, closings)
 
 
 def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstration:
@@ -184,11 +183,11 @@ def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstratio
     agent, partner = game.seats
     asker = reference_player(f"asks-{questions}-random", game, Parameters(), seed)
     shy = shy_partner(game, partner, always_accept=True)
-    shown = Demonstration([], [], [])
+    observations: list[str] = []
+    turns: list[str] = []
     while game.turn == agent:
         game.step(asker.turn(game.observe(agent)))
-        shown.observations.append(game.observe(partner))
-        shown.turns.append(shy.turn(shown.observations[-1]))
-        game.step(shown.turns[-1])
-    last = shown.turns.pop()
-    return shown._replace(closings=[None] * len(shown.turns) + [last])
+        observations.append(game.observe(partner))
+        turns.append(shy.turn(observations[-1]))
+        game.step(turns[-1])
+    return Demonstration(observations, turns[:-1], [*[None] * (len(turns) - 1), turns[-1]])

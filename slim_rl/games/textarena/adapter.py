@@ -14,7 +14,7 @@ import textarena as ta
 from textarena.envs.registration import ENV_REGISTRY
 from textarena.wrappers import LLMObservationWrapper
 
-SEATS = ("first", "second")
+SEATS: tuple[str, ...] = ("first", "second")
 
 SPIRAL_OFFENDER, SPIRAL_OTHER = -1.5, 0.5
 """Rewards after an illegal move by SPIRAL's rule (Liu et al. 2025, arXiv 2506.24119)."""
@@ -135,7 +135,10 @@ class TextArenaGame:
     def metrics(self) -> dict[str, float]:
         rewards = self.rewards()
         decided = self.state.done or self._offender is not None
-        metrics = {"turns": self.turns, "drawn": int(decided and rewards["first"] == rewards["second"])}
+        metrics: dict[str, float] = {
+            "turns": self.turns,
+            "drawn": int(decided and rewards["first"] == rewards["second"]),
+        }
         for seat in SEATS:
             metrics[f"{seat}.illegal_moves"] = self.illegal_moves[seat]
             metrics[f"{seat}.won"] = int(rewards[seat] > min(rewards.values()))

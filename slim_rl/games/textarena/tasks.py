@@ -145,7 +145,7 @@ class TextArenaTaskset:
             game.step(move)
         if not turns:  # the other seat's first move ended the game
             return self.demonstrate(replace(task, state={**task.state, "opening_moves": 0}), seat)
-        return Demonstration(observations, turns[:-1], [None] * (len(turns) - 1) + turns[-1:])
+        return Demonstration(observations, turns[:-1], [*[None] * (len(turns) - 1), turns[-1]])
 
     def chat_rules(self, seat: str) -> ChatRules:
         return ChatRules(_SYSTEM.format(example=self.example), self._mend)
@@ -170,6 +170,7 @@ class TextArenaTaskset:
         """
         if moves := self.legal_moves(game):
             return str(rng.choice(moves))
+        assert game.turn is not None
         read = game.newest[game.turn]
         board, prompt = (read.get(sort, "") for sort in (ObservationType.GAME_BOARD, ObservationType.PROMPT))
         for moves in (_listed(board), _numbers(board + prompt), _listed(prompt)):
