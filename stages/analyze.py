@@ -1,82 +1,94 @@
-"""Stage `analyze`: metrics, figures and the report."""
+"""Stage `analyze`: the report of each game's study, with metrics, figures and tables."""
 
 import json
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from slim_rl.analysis.dialogues import choose, to_json
+from slim_rl.analysis import page
 from slim_rl.analysis.figures import save
-from slim_rl.analysis.findings import Findings, metrics, plain, tables
-from slim_rl.analysis.intervention import read_intervention
-from slim_rl.analysis.matches import read_matches
-from slim_rl.analysis.measures import read_players, read_sample
-from slim_rl.analysis.report import Provenance, draw, draw_matches, render, render_matches
-from slim_rl.analysis.selfplay import read_selfplay
-from slim_rl.analysis.shyness import shyness
+from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
-from slim_rl.errors import told_in_a_sentence
-from slim_rl.files import write_whole
+from slim_rl.games import NamedGame, file_name, load_games
+from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
+from slim_rl.studies import load_study, parameters_of, study_of
+from slim_rl.studies.study import Found
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
+BILLS = "bills.json"
 
 
 def main() -> None:
     config = load_config()
-    if config.game == "matching":
-        report_matching(config)
+    games = load_games(config.games, config.seed)
+    origin = provenance(config)
+    metrics = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
+    if len(games) == 1:
+        [metrics] = metrics.values()
     else:
-        report_matches(config)
+        write_index(metrics, origin)
+    if origin.bills:
+        metrics["services"] = origin.bills
+    write_text(REPORTS / "metrics.json", json.dumps(plain(metrics), indent=2, allow_nan=False) + "\n")
 
 
-def report_matches(config: Config) -> None:
-    found = read_matches(EPISODES, ROLLOUTS)
-    for name, figure in draw_matches(found).items():
-        save(figure, REPORTS / "figures", name)
-    for name, table in found.tables.items():
-        _write(f"data/{name}.csv", table.to_csv(index=False))
-    _write("metrics.json", json.dumps(plain(found.metrics), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    for ending in ("md", "html"):
-        page = render_matches(
-            f"matches.{ending}.j2", found, config.game, REPORTS / "figures", provenance(config)
-        )
-        _write(f"report.{ending}", page)
+def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> dict[str, Any]:
+    """Write the figures, tables and pages of a game's study; returns its metrics.
 
-
-def report_matching(config: Config) -> None:
-    held_out = read_players(EPISODES / "held-out", ("base", "trained", "bayes"), config.threads)
-    arms = EPISODES / "intervention"
-    findings = Findings(
-        training=read_sample(ROLLOUTS, config.threads),
-        held_out=held_out,
-        human_boards=read_players(EPISODES / "human-boards", processes=config.threads),
-        intervention=read_intervention(read_players(arms, (), config.threads), held_out)
-        if arms.exists()
-        else None,
-        like_people=config.board.selection == "dialop" and config.board.size == 8,
-        shyness=shyness(EPISODES / "partner/probe"),
-        selfplay=read_selfplay(EPISODES),
-        bills=read_bills(training=ROLLOUTS, evaluation=EPISODES),
+    Args:
+        alone: whether the pages are `reports/report.*`; otherwise everything is in `reports/data/GAME`.
+    """
+    study, name = study_of(game.taskset), file_name(game.name)
+    pages = REPORTS if alone else REPORTS / "data" / name
+    data = REPORTS / "data" if alone else pages
+    found = load_study(study, "reporting").report(
+        Found(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS, config.threads)
     )
-    for name, figure in draw(findings).items():
-        save(figure, REPORTS / "figures", name)
-    for name, table in tables(findings).items():
-        _write(f"data/{name}.csv", table.to_csv(index=False))
-    _write("metrics.json", json.dumps(metrics(findings), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    dialogues = to_json(choose(held_out, findings.human_boards.get("humans"), findings.training))
-    where = findings, REPORTS / "figures", config.board, provenance(config)
-    _write("report.md", render("report.md.j2", *where))
-    _write("report.html", render("report.html.j2", *where, dialogues))
+    for title, figure in found.figures.items():
+        save(figure, pages / "figures", title)
+    for title, table in found.tables.items():
+        write_text(data / f"{title}.csv", table.to_csv(index=False))
+    for ending in ("md", "html"):
+        text = page.render(
+            found.templates,
+            ending,
+            pages / "figures",
+            found.tables,
+            origin,
+            question=found.question,
+            verdict=found.verdict,
+            figures_path="figures",
+            data_path=data,
+            **found.values,
+        )
+        write_text(pages / f"report.{ending}", text)
+    return {**found.metrics, "verdict": found.verdict, "study": study, "game": game.name}
+
+
+def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) -> None:
+    """`reports/report.*` with a link to each game's report."""
+    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output of the stage
+    for ending in ("md", "html"):
+        games = [
+            {"name": name, "verdict": found["verdict"], "page": f"data/{file_name(name)}/report.{ending}"}
+            for name, found in metrics.items()
+        ]
+        template = page.template(f"index.{ending}.j2", REPORTS / "figures")
+        text = template.render(question="What did training change?", games=games, provenance=origin)
+        write_text(REPORTS / f"report.{ending}", text)
 
 
 def provenance(config: Config) -> Provenance:
-    """Every parameter, the commit of the code, and DVC's hashes of what the report rests on."""
-    return Provenance(dict(_flat(config.model_dump(mode="json"))), _commit(), _hashes(Path("dvc.lock")))
+    """Every parameter, the commit of the code, DVC's hashes of the data and models, and the bills."""
+    parameters = dict(_flat(config.model_dump(mode="json")))
+    return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills())
 
 
-def _flat(values: dict[str, Any], prefix: str = ""):
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -105,16 +117,15 @@ def _hashes(lock: Path) -> dict[str, str]:
     return {out["path"]: out["md5"] for out in outs if "md5" in out}
 
 
-def read_bills(**folders: Path) -> dict[str, dict]:
-    """Of the stages that asked a paid partner."""
-    files = {stage: folder / "partner.json" for stage, folder in folders.items()}
-    return {stage: json.loads(file.read_text()) for stage, file in files.items() if file.exists()}
-
-
-def _write(name: str, text: str) -> None:
-    write_whole(REPORTS / name, lambda part: part.write_text(text, encoding="utf-8"))
+def _bills() -> dict[str, dict[str, Any]]:
+    """By service and stage, the calls to paid services."""
+    bills: dict[str, dict[str, Any]] = {}
+    for stage, folder in (("training", ROLLOUTS), ("evaluation", EPISODES)):
+        if (folder / BILLS).exists():
+            for service, bill in json.loads((folder / BILLS).read_text(encoding="utf-8")).items():
+                bills.setdefault(service, {})[stage] = bill
+    return bills
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    run_stage(main, __doc__)

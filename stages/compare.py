@@ -1,44 +1,54 @@
 """All experiments that DVC has on one page, reports/comparison.html: `make compare`. Not a stage of dvc.yaml."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dvc.api
 
-from slim_rl.analysis.comparison import Run, draw, grouped, render
+from slim_rl.analysis.comparison import Compared, Run, draw, grouped, render
 from slim_rl.analysis.figures import save
 from slim_rl.config import Config
-from slim_rl.errors import UserError, told_in_a_sentence
-from slim_rl.files import write_whole
+from slim_rl.core.errors import UserError
+from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
+from slim_rl.studies import load_study
 
 REPORTS = Path("reports")
 
 
 def main() -> None:
-    runs = [run(row) for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
-    runs = [run for run in runs if run.metrics.get("verdict")]
-    if not runs:
+    rows = [row for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
+    found = [run for row in rows for run in runs(row)]
+    if not found:
         raise UserError(
             "There are no finished experiments to compare; `make seeds` and `make trap` run some."
         )
-    groups = grouped(runs)
+    groups = grouped(found, compared)
     save(draw(groups), REPORTS / "figures", "runs")
-    page = render(groups, REPORTS / "figures/runs.svg")
-    write_whole(REPORTS / "comparison.html", lambda part: part.write_text(page, encoding="utf-8"))
-    print(f"{REPORTS / 'comparison.html'}: {len(runs)} experiments in {len(groups)} groups")
+    write_text(REPORTS / "comparison.html", render(groups, REPORTS / "figures/runs.svg"))
+    print(f"{REPORTS / 'comparison.html'}: {len(found)} runs in {len(groups)} groups")
 
 
-def run(row: dict) -> Run:
-    """One row of DVC's table, in which metrics and parameters stand side by side, those of other games among them."""
-    told = {name: value for name, value in row.items() if value not in (None, "None")}
+def compared(study: str, metrics: Sequence[Mapping[str, Any]]) -> Compared:
+    return load_study(study, "reporting").compared(metrics)
+
+
+def runs(row: Mapping[str, Any]) -> Iterator[Run]:
+    """The games of a row of DVC's table, in which metrics and parameters stand side by side.
+
+    What only other rows have comes from DVC as None, the word or the value.
+    """
+    known = {name: value for name, value in row.items() if value not in (None, "None")}
     sections = tuple(f"{name}." for name in Config.model_fields)
-    parameters = {
-        name: value
-        for name, value in told.items()
-        if name in Config.model_fields or name.startswith(sections)
-    }
-    return Run(row["Experiment"], {n: v for n, v in told.items() if n not in parameters}, parameters)
+    of_config = {n: v for n, v in known.items() if n in Config.model_fields or n.startswith(sections)}
+    metrics = {name: value for name, value in known.items() if name not in of_config}
+    for name, study in metrics.items():
+        if name == "study" or name.endswith(".study"):
+            place = name.removesuffix("study")  # "" with one game, "GAME." with several
+            mine = {n.removeprefix(place): v for n, v in metrics.items() if n.startswith(place)}
+            yield Run(row["Experiment"], mine["game"], study, mine, of_config)
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    run_stage(main, __doc__)

@@ -1,95 +1,106 @@
-"""Stage `evaluate`: who earns what in games that nobody was trained on."""
+"""Stage `evaluate`: play the series that each game's study names, on held-out tasks."""
 
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
-import slim_rl.evaluation
+from slim_rl import studies
 from slim_rl.config import Config, load_config
-from slim_rl.errors import told_in_a_sentence
-from slim_rl.evaluation.matches import match_series, solve
-from slim_rl.evaluation.matching import human_episode, matching_series
-from slim_rl.evaluation.series import Evaluation, Series
-from slim_rl.files import write_whole
-from slim_rl.games import game_kind, read_games
-from slim_rl.games.game import GameKind
-from slim_rl.games.matching.human import human_games
-from slim_rl.players.chat import ChatService
+from slim_rl.games import file_name, load_games
+from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.store import write_shard
-from slim_rl.seating import LEDGER, partner_service, write_bill
-from slim_rl.training.checkpoint import work_folder
+from slim_rl.rollout.tasks import TaskFile, tasks_path
+from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
+from slim_rl.runtime.work import work_folder
+from slim_rl.studies import load_study, parameters_of, study_of
+from slim_rl.studies.series import Evaluation, Models
 
-GAMES, HUMAN = Path("data/games"), Path("data/human/human_games.jsonl")
+GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
-SNAPSHOTS, OUTPUT = Path("models/snapshots"), Path("data/episodes")
+SNAPSHOTS = Path("models/snapshots")
+BILLS = "bills.json"
 TRIES = 3
-"""So often an episode that fails is played before it is left out."""
+"""Attempts per episode before it is recorded as failed."""
+_SECTIONS = ("seed", "threads", "concurrency", "games", "model", "evaluate", "studies")
 
 
 def main() -> None:
+    import torch
+
     config = load_config()
     torch.set_num_threads(config.threads)
     folder = evaluation_folder(config)
-    service = partner_service(config, folder)
-    for series in evaluation(config, folder, service):
-        table, title = series.make_table(), ": ".join(series.folder.parts[-2:])
-        episodes = collect(
-            series.jobs,
-            table.play,
-            series.folder,
-            config.concurrency,
-            title,
-            tries=TRIES,
-            status=table.status,
-            run=table.run,
-        )
-        if failed := [episode for episode in episodes if episode.status == "failed"]:
-            print(
-                f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
-                "`dvc repro --force --single-item evaluate` plays just these."
-            )
-    if config.game == "matching":
-        humans = [human_episode(game) for game in human_games(HUMAN)]
-        write_shard(folder / "human-boards/humans/00000.parquet", humans)
-    elif solvable(config, kind := game_kind(config)):
-        models = {**CHECKPOINTS, **snapshots()}
-        worth = solve(kind, models, config.model.thinking, config.evaluate.temperature)
-        text = json.dumps(worth, indent=2) + "\n"
-        write_whole(folder / "solved.json", lambda part: part.write_text(text, encoding="utf-8"))
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    shutil.copytree(folder, OUTPUT, ignore=shutil.ignore_patterns(".*", LEDGER))
-    write_bill(OUTPUT, service)
-
-
-def solvable(config: Config, kind: GameKind) -> bool:
-    """A model that thinks decides in too many ways, and a server does not tell probabilities of what was not said."""
-    return hasattr(kind, "solve") and not config.model.thinking and config.evaluate.server is None
+    services = evaluation_services(config, folder)
+    with evaluations(config, folder, services) as runs:
+        for run in runs:
+            plan = load_study(study_of(run.game.taskset), "plan")
+            for series in plan.series(run):
+                seating = series.seating()
+                episodes = collect(
+                    series.requests,
+                    seating.play,
+                    series.folder,
+                    config.concurrency,
+                    f"{run.game.name}: {series.name}",
+                    tries=TRIES,
+                    status=services.status,
+                )
+                if failed := [episode for episode in episodes if episode.status == "failed"]:
+                    print(
+                        f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
+                        "`dvc repro --force --single-item evaluate` plays only these."
+                    )
+            if hasattr(plan, "finish"):
+                plan.finish(run)
+    shutil.rmtree(EPISODES, ignore_errors=True)
+    shutil.copytree(folder, EPISODES, ignore=shutil.ignore_patterns(".*"))
+    if bills := services.bills():
+        write_text(EPISODES / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 def evaluation_folder(config: Config) -> Path:
-    """Where the episodes of this evaluation are gathered until all are there."""
-    code = Path(slim_rl.evaluation.__file__).parent
-    inputs = code, GAMES / f"evaluate.{config.games.format}", HUMAN, *CHECKPOINTS.values(), SNAPSHOTS
-    return work_folder(Path(".work/evaluate"), config.work_inputs(), *inputs)
+    """Gathers the episodes of this evaluation until all are there, GAME/SERIES/PLAYER."""
+    files = [tasks_path(GAMES, name, "evaluate") for name in config.games]
+    for game in load_games(config.games, config.seed).values():
+        study = study_of(game.taskset)
+        plan = load_study(study, "plan")
+        if hasattr(plan, "inputs"):
+            files += plan.inputs(parameters_of(study, config.studies))
+    code = Path(studies.__file__).parent
+    inputs = config.work_inputs(*_SECTIONS)
+    return work_folder(Path(".work/evaluate"), inputs, code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
-def evaluation(config: Config, folder: Path, service: ChatService | None) -> Iterator[Series]:
-    """All that is played."""
-    held_out = read_games(GAMES / f"evaluate.{config.games.format}", game_kind(config))
-    run = Evaluation(config, folder, service)
-    if config.game == "matching":
-        return matching_series(run, held_out, HUMAN, CHECKPOINTS)
-    return match_series(run, held_out, CHECKPOINTS, snapshots())
+def evaluation_services(config: Config, folder: Path) -> Services:
+    """The services of the evaluation that is gathered in `folder`."""
+    return Services(config.services, run=f"evaluate/{folder.name}")
 
 
-def snapshots() -> dict[str, Path]:
-    return {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
+@contextmanager
+def evaluations(config: Config, folder: Path, services: Services) -> Iterator[list[Evaluation]]:
+    """The evaluation of each game. At the end the server of `evaluate.server` is stopped, if one was started."""
+    snapshots = {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
+    with Models(config.evaluate, config.model) as models:
+        yield [
+            Evaluation(
+                game,
+                parameters_of(study_of(game.taskset), config.studies),
+                config.evaluate,
+                config.model,
+                config.seed,
+                folder / file_name(game.name),
+                services,
+                models,
+                TaskFile(tasks_path(GAMES, game.name, "evaluate"), game),
+                CHECKPOINTS,
+                snapshots,
+            )
+            for game in load_games(config.games, config.seed).values()
+        ]
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    run_stage(main, __doc__)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
 
 RESAMPLES = 2000
 SEED = 0
@@ -54,6 +55,24 @@ class Estimate(NamedTuple):
         return Estimate(*(100 * value for value in self[:4]), self.games)
 
 
+class Share(NamedTuple):
+    """A share with its 95% Wilson interval (Wilson 1927, JASA 22:209), which is sound where nothing was ever seen."""
+
+    mean: float
+    low: float
+    high: float
+    games: int
+
+    def text(self) -> str:
+        if not self.games:
+            return "unknown"
+        return f"{self.mean:.1%} (95% interval {self.low:.1%} to {self.high:.1%}, {self.games} games)"
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """For metrics.json, under `name` and what begins with it."""
+        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
 def unknown(games: int = 0) -> Estimate:
     return Estimate(math.nan, math.nan, math.nan, math.nan, games)
 
@@ -79,6 +98,23 @@ def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estim
     games = episodes.groupby("game_id", observed=True)[list(columns)]
     found = _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))
     return dict(zip(columns, found, strict=True))
+
+
+def share(episodes: pd.DataFrame, of: str) -> Share:
+    """The share of episodes in which column `of` is 1, by game first: every game weighs alike.
+
+    Several episodes of a game are not independent, so Wilson's interval is that of as many as would tell the
+    variance between games (Dean and Pagano 2015, J. Surv. Stat. Methodol. 3:484): at least one a game, at most all.
+    """
+    games = episodes.groupby("game_id", observed=True)[of]
+    rates, count = games.mean().to_numpy(float), len(episodes)
+    if not len(rates):
+        return Share(math.nan, math.nan, math.nan, 0)
+    mean = float(rates.mean())
+    variance = float(rates.var(ddof=1)) / len(rates) if len(rates) > 1 else 0.0
+    effective = min(max(mean * (1 - mean) / variance, len(rates)), count) if variance else len(rates)
+    low, high = proportion_confint(mean * effective, effective, method="wilson")
+    return Share(mean, float(low), float(high), len(rates))
 
 
 def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:

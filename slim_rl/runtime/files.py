@@ -32,3 +32,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` in UTF-8; see `write_whole`."""
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

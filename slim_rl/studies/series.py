@@ -13,6 +13,7 @@ from slim_rl.games import NamedGame
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
+from slim_rl.rollout.context import check_context
 from slim_rl.rollout.seating import (
     PlayerMaker,
     PolicyRules,
@@ -159,6 +160,7 @@ class Evaluation:
     def policy(self, player: str) -> Policy:
         """The checkpoint or snapshot of this name, loaded."""
         engine, renderer = self.models.load({**self.checkpoints, **self.snapshots}[player])
+        check_context(self.game, self.tasks, renderer, engine.max_context_tokens, self.model.turn_tokens)
         return Policy(engine, PolicyRules(renderer, self.model.turn_tokens, self.evaluate.temperature))
 
     def seated(self, player: str) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
-"""What a study is: a question put to a game. A package of `slim_rl.studies`, or a module of the user's own.
+"""What a study is: a question put to a game. A package of `slim_rl.studies`, or one of the user's own.
 
-Besides the functions of `Study`, a study has a module `parameters` with `Parameters`.
+It has three modules, which are imported when they are needed: `parameters` with the class `Parameters`, `plan` with
+the functions of `Plan`, and `reporting` with those of `Reporting`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,7 +16,9 @@ from slim_rl.analysis.comparison import Compared
 from slim_rl.core.parameters import Section
 from slim_rl.games import NamedGame
 from slim_rl.rollout.shards import read_frame
-from slim_rl.studies.series import Evaluation, Series
+
+if TYPE_CHECKING:  # `analyze` loads no model
+    from slim_rl.studies.series import Evaluation, Series
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,21 @@ class Report:
     """What the templates use, besides what every page has; see `slim_rl.analysis.page.render`."""
 
 
-class Study(Protocol):
-    """The functions of a study's module. `finish` and `inputs` are optional."""
+class Plan(Protocol):
+    """What to play. `finish` and `inputs` are optional."""
 
-    def series(self, run: Evaluation) -> Iterator[Series]:
-        """What to play."""
+    def series(self, run: "Evaluation") -> "Iterator[Series]":
+        """The series of a game, in the order in which they are played."""
 
-    def finish(self, run: Evaluation) -> None:
+    def finish(self, run: "Evaluation") -> None:
         """Write to `run.folder` what is computed or copied rather than played, after all series."""
 
     def inputs(self, parameters: Section) -> Sequence[Path]:
         """Files that `series` and `finish` read, besides tasks and checkpoints."""
+
+
+class Reporting(Protocol):
+    """What was found."""
 
     def report(self, found: Found) -> Report:
         """Raises UserError: there are no episodes to report on."""

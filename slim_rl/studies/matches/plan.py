@@ -1,0 +1,61 @@
+"""Every player against every other, in both seats; and exact solutions, where a game has one."""
+
+import json
+from collections.abc import Iterator
+from itertools import combinations
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import HasOpponents, Solved
+from slim_rl.runtime.files import write_text
+from slim_rl.studies.matches.parameters import Parameters
+from slim_rl.studies.series import Evaluation, Series
+
+
+def series(run: Evaluation) -> Iterator[Series]:
+    """Every checkpoint and snapshot against every opponent, and `ranked` of the snapshots against each other and the
+    checkpoints. A pair plays each task twice, so that both play both seats.
+
+    Models do not meet each other at temperature 0, where they would play one game over and over, nor in
+    `evaluate.server`, which holds one of them at a time.
+    """
+    parameters, seats = run.parameters, run.game.taskset.seats
+    assert isinstance(parameters, Parameters)
+    if len(seats) != 2:
+        raise UserError(
+            f"The study matches needs a game of two seats, but {run.game.name} has {', '.join(seats)}."
+        )
+    opponents = parameters.opponents
+    if not opponents and isinstance(run.game.taskset, HasOpponents):
+        opponents = run.game.taskset.opponents
+    models = [*run.checkpoints, *run.snapshots]
+    ranked = {*run.checkpoints, *_spread(list(run.snapshots), parameters.ranked)}
+    pairs = [(name, opponent) for name in models for opponent in opponents]
+    if run.evaluate.temperature and not run.evaluate.server:
+        pairs += [pair for pair in combinations(models, 2) if ranked.issuperset(pair)]
+    pairs += combinations(opponents, 2)
+    for one, other in pairs:
+        few = {one, other} & set(run.snapshots) or "trained" not in (one, other)
+        tasks = run.tasks[: parameters.snapshot_games] if few else run.tasks
+        yield run.series(f"matches/{one}-against-{other}", tasks, (one, other))
+        yield run.series(f"matches/{other}-against-{one}", tasks, (other, one))
+
+
+def finish(run: Evaluation) -> None:
+    """Solve a game that can be solved: `solved.json`.
+
+    A model that thinks has too many ways to decide, and a server does not tell probabilities of turns that were
+    not sampled.
+    """
+    if isinstance(run.game.taskset, Solved) and not run.model.thinking and run.evaluate.server is None:
+        from slim_rl.studies.matches.exact import solve
+
+        models = {**run.checkpoints, **run.snapshots}
+        worth = solve(run.game.taskset, models, run.model.thinking, run.evaluate.temperature)
+        write_text(run.folder / "solved.json", json.dumps(worth, indent=2) + "\n")
+
+
+def _spread(names: list[str], count: int) -> list[str]:
+    """At most `count` of `names`, evenly spread, the last one among them."""
+    if not count:
+        return []
+    return names[::-1][:: max(1, -(-len(names) // count))]

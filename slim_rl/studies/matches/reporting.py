@@ -1,0 +1,105 @@
+"""The report on a game with winners."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from slim_rl.analysis.comparison import Column, Compared, Point
+from slim_rl.analysis.figures import (
+    BLUE,
+    GREY,
+    LINES,
+    VERMILLION,
+    WIDTH,
+    curve,
+    legend,
+    training_figure,
+    whole_numbers,
+    with_style,
+)
+from slim_rl.analysis.page import MAX_POINTS, thinned
+from slim_rl.analysis.titles import title
+from slim_rl.studies.matches.measures import MODELS, OUTCOMES, UNFINISHED, Matches, read_matches
+from slim_rl.studies.study import Found, Report
+
+_PLAYED = re.compile(r"trained\.([^.]+)\.([^.]+)\.reward")
+_SOLVED = "trained.exactly."
+
+
+def report(found: Found) -> Report:
+    matches = read_matches(found)
+    return Report(
+        question=f"Does training make a better player of {found.game.name}?",
+        verdict=matches.verdict,
+        figures=_draw(matches),
+        tables=matches.tables,
+        metrics=matches.metrics,
+        templates=Path(__file__).parent,
+        values={"found": matches, "models": MODELS, "outcomes": (*OUTCOMES, UNFINISHED)},
+    )
+
+
+def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
+    """Rewards against each opponent from each seat, and exact solutions."""
+    names = list(dict.fromkeys(name for run in metrics for name in run))
+    columns, points = [], []
+    for opponent, seat in (match.groups() for match in map(_PLAYED.fullmatch, names) if match):
+        label, place = f"against {title(opponent).lower()} as {seat}", f"{opponent}.{seat}."
+        points.append(Point(label, f"base.{place}reward", f"trained.{place}reward"))
+        columns += [
+            Column(f"Reward {label}: base", f"base.{place}reward"),
+            Column("trained", f"trained.{place}reward"),
+            Column("difference", f"comparison.{place}reward_difference", "+.3f"),
+        ]
+    for name in (name.removeprefix(_SOLVED) for name in names if name.startswith(_SOLVED)):
+        label = name.replace("_", " ").capitalize()
+        columns += [Column(f"{label}: base", f"base.exactly.{name}"), Column("trained", _SOLVED + name)]
+    return Compared(columns, points)
+
+
+def _draw(found: Matches) -> dict[str, Figure]:
+    drawn = {"learning": _learning_figure(found)}
+    if found.followed:
+        drawn["training"] = training_figure(thinned(found.curves, MAX_POINTS), found.followed, "a game")
+    if found.solved:
+        drawn["exactly"] = _exact_figure(found.exactly)
+    return drawn
+
+
+@with_style
+def _learning_figure(found: Matches) -> Figure:
+    """Reward against every opponent over training, by seat."""
+    opponents, table = found.opponents, found.learning
+    figure = Figure((WIDTH, 0.8 + 2 * len(opponents)), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(len(opponents), 1, sharex=True))
+    for axes, opponent in zip(panels, opponents, strict=True):
+        for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=True):
+            rows = table[(table["opponent"] == opponent) & (table["seat"] == seat)]
+            curve(axes, rows, "reward", seat, colour, line)
+        axes.set(ylabel=f"reward against\n{title(opponent).lower()}")
+    axes.set(xlabel="training step")
+    whole_numbers(axes)
+    legend(panels[0], 2)
+    return figure
+
+
+@with_style
+def _exact_figure(exactly: pd.DataFrame) -> Figure:
+    """What was computed of the policy, over training."""
+    figure = Figure((WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    names = [name for name in exactly if name not in ("player", "step", "other")]
+    for name, (colour, line), marker in zip(names, LINES, "os^Dv", strict=False):
+        axes.plot(
+            exactly["step"], exactly[name], marker, ls=line, color=colour, label=name.replace("_", " of the ")
+        )
+    axes.axhline(0, color=GREY, linewidth=0.6)
+    axes.set(xlabel="training step", ylabel="a game, in the game's units")
+    whole_numbers(axes)
+    legend(axes, 2)
+    return figure
