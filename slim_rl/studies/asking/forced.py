@@ -1,100 +1,108 @@
-"""The policy in the agent's seat, with the choice whether to ask taken from it.
+"""The policy in the agent's seat, without the choice whether to ask.
 
-Who asks more may be on other boards and of another mind, so episodes that happened to have more questions
-do not tell what a question is worth. Here somebody else decides, on the same boards for every model:
+Episodes that happen to have more questions may be on other boards, or of a policy in another state, so they do not
+tell what a question is worth. Here the choice is made for the model, on the same boards for every model:
 
-* `forbidden`: the model plays as it likes, but a turn that asks something is taken back and sampled again
-  as a proposal.
-* `forced-K`: K questions are asked for it, about cells that it does not see, in an order that follows from
-  the board alone (fewer if it sees too much); then it has to propose.
+* `forbidden`: the model plays freely, but a turn that asks something is taken back and sampled again as a proposal.
+* `forced-K`: K questions are asked for it, about cells that it does not see, in an order that follows from the board
+  alone (fewer if it sees too much); then it has to propose.
 
-A proposal is brought about by its first tokens: those that the proposals of all assignments share are
-given, and the rest is sampled. They come from the encoding of whole turns, so a model reads them cut as it
-read them in training, whatever its tokenizer; a model that thinks before it speaks does not think before a
-proposal that is begun for it. Nothing given is ever trained on: its loss mask is 0.
+A proposal is brought about by its first tokens: those that the proposals of all assignments share are given, and the
+rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in training,
+whatever its tokenizer. A model that thinks before it speaks does not think before such a proposal. Nothing given is
+ever trained on: its loss mask is 0.
 """
 
-import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
-from slim_rl.engines.engine import Engine, Sampling
+from slim_rl.core.game import seed_of
+from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.engines.engine import Sampling
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, question
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.questions import asks_something
 from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.players.chat_format import ChatFormat
 from slim_rl.players.policy import PolicyPlayer
-from slim_rl.rollout.table import Job, PlayerMaker
+from slim_rl.players.renderer import Renderer
+from slim_rl.rollout.seating import PlayerMaker, Seat
+from slim_rl.studies.series import Policy
 
+FORBIDDEN = "forbidden"
 FORCED = range(7)
 """How many questions are forced, one arm for each."""
-ARMS = ("forbidden", *(f"forced-{k}" for k in FORCED))
+ARMS = (FORBIDDEN, *(f"forced-{k}" for k in FORCED))
 
 
 class ForcedPlayer(PolicyPlayer):
     """Asks the given questions, then has to propose."""
 
-    def __init__(self, *policy, questions: Sequence[str], proposal: Sequence[int]):
+    def __init__(self, *policy: Any, questions: Sequence[str], proposal: Sequence[int]):
         super().__init__(*policy)
         self._questions, self._proposal = list(questions), proposal
 
-    async def respond(self, observation: str, beginning: Sequence[int] = ()) -> str:
-        if MUST_ANSWER in observation:
-            return await super().respond(observation, beginning)
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
+        if MUST_ANSWER in text_of(observation):
+            return await super().respond(observation, tools, beginning)
         if self._questions:
-            return self.say(observation, self._questions.pop(0))
-        return await super().respond(observation, self._proposal)
+            return self.say(observation, said(self._questions.pop(0)), tools)
+        return await super().respond(observation, tools, self._proposal)
 
 
 class ForbiddenPlayer(PolicyPlayer):
     """May do anything but ask."""
 
-    def __init__(self, *policy, proposal: Sequence[int]):
+    def __init__(self, *policy: Any, proposal: Sequence[int]):
         super().__init__(*policy)
         self._proposal = proposal
 
-    async def respond(self, observation: str, beginning: Sequence[int] = ()) -> str:
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
         before = len(self.trace.token_ids)
-        text = await super().respond(observation, beginning)
-        if not _asks(text):
-            return text
+        message = await super().respond(observation, tools, beginning)
+        if not _asks(message.text):
+            return message
         self.take_back(before)
-        return await super().respond(observation, self._proposal)
+        return await super().respond(observation, tools, self._proposal)
 
 
-def intervention_maker(
-    arm: str, engine: Engine, chat_format: ChatFormat, turn_tokens: int, temperature: float
-) -> PlayerMaker:
-    """What `policy_seat` makes, under one of ARMS."""
+def forced_maker(arm: str, policy: Policy, size: int) -> PlayerMaker:
+    """Players under one of ARMS, on boards of `size` reviewers."""
+    renderer = policy.rules.renderer
+    proposal = proposal_beginning(renderer, size)
 
-    def make(game: MatchingGame, seat: str, job: Job, seed: int) -> PolicyPlayer:
-        session = f"{job.episode_id}/{seat}"
-        sampling = Sampling(turn_tokens, temperature, seed=seed, session=session)
-        policy, proposal = (engine, chat_format, sampling), proposal_beginning(chat_format, game.board.size)
-        if arm == "forbidden":
-            return ForbiddenPlayer(*policy, proposal=proposal)
-        count = int(arm.removeprefix("forced-"))
-        return ForcedPlayer(*policy, questions=questions_about_unknown(game, seat)[:count], proposal=proposal)
+    def make(seat: Seat) -> PolicyPlayer:
+        assert isinstance(seat.game, MatchingGame)
+        session = f"{seat.request.episode_id}/{seat.name}"
+        sampling = Sampling(
+            policy.rules.max_turn_tokens, policy.rules.temperature, seed=seat.seed, session=session
+        )
+        player = (policy.engine, renderer, sampling)
+        if arm == FORBIDDEN:
+            return ForbiddenPlayer(*player, proposal=proposal)
+        questions = questions_about_unknown(seat.game, seat.name)[: int(arm.removeprefix("forced-"))]
+        return ForcedPlayer(*player, questions=questions, proposal=proposal)
 
     return make
 
 
 def questions_about_unknown(game: MatchingGame, seat: str) -> list[str]:
     """A question about every cell that `seat` does not see, in an order drawn for the board."""
-    seed = int.from_bytes(hashlib.sha256(game.game_id.encode()).digest()[:8], "little")
     cells = np.argwhere(~game.view(seat).mask)
-    return [question(reviewer, paper) for reviewer, paper in np.random.default_rng(seed).permutation(cells)]
+    rng = np.random.default_rng(seed_of(game.game_id))
+    return [question(reviewer, paper) for reviewer, paper in rng.permutation(cells)]
 
 
-@lru_cache(maxsize=8)
-def proposal_beginning(chat_format: ChatFormat, size: int) -> tuple[int, ...]:
+def proposal_beginning(renderer: Renderer, size: int) -> tuple[int, ...]:
     """The tokens that all proposals begin with."""
     assignments = [tuple(np.roll(range(size), shift)) for shift in range(size)]
-    turns = [chat_format.turn("[propose] " + format_proposal(assignment)) for assignment in assignments]
+    turns = [renderer.turn("[propose] " + format_proposal(assignment)) for assignment in assignments]
     shared = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*turns, strict=False))
     return tuple(first for first, *_ in shared)
 

@@ -1,7 +1,22 @@
 """Parameters of the study."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from slim_rl.core.parameters import Section
+
+ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
+"""A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
 
 
 class Parameters(Section):
-    pass
+    references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
+    """References on the held-out boards. The report needs `bayes`."""
+    human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
+    """References on the boards that people played."""
+    intervention_games: int = Field(512, ge=0)
+    """Held-out boards that base and trained model play again with questions forbidden, and with 0 to 6 questions
+    forced; 0 leaves that out."""
+    probe_games: int = Field(64, ge=1)
+    """Held-out boards on which the partner's shyness is tested."""

@@ -1,7 +1,7 @@
-"""A policy that was trained in both seats of the matching game: with itself, and with partners it never met.
+"""A policy that was trained in both seats: with itself, and with partners it never met.
 
-Who invents a shorthand with itself is worse with a stranger: what the pair earns together and what one of them
-earns with the scripted partner stand side by side, in both seats.
+A pair that invents a shorthand of its own does worse with a stranger. So what the pair earns together is compared, in
+both seats, with what the policy earns beside a scripted player.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pandas as pd
 
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
 from slim_rl.games.matching.rules import SEATS
-from slim_rl.rollout.store import read_frame
+from slim_rl.rollout.shards import read_frame
 
 MODELS = ("base", "trained")
 PAIRINGS = {
@@ -20,7 +20,7 @@ PAIRINGS = {
     "held-out": "first, with the scripted partner",
     "second-seat": "second, with a scripted asker",
 }
-"""Folders of episodes, and how the model is seated there."""
+"""Series of episodes, and how the model is seated there."""
 MEASURES = {
     "reward": "Reward",
     "told": "Scores told",
@@ -37,7 +37,7 @@ MEASURES = {
 @dataclass(frozen=True, eq=False)
 class SelfPlay:
     episodes: dict[tuple[str, str], pd.DataFrame]
-    """By pairing and model: a row a finished episode, `game_id` and MEASURES."""
+    """By pairing and model: a row for each episode that did not fail, with `game_id` and MEASURES."""
 
     def mean(self, pairing: str, model: str, measure: str) -> Estimate:
         return estimate(self.episodes[pairing, model], measure)
@@ -64,13 +64,13 @@ class SelfPlay:
 
     @cached_property
     def verdict(self) -> str:
-        """Whether the pair understands each other better than strangers do."""
+        """Whether the two understand each other better than strangers do."""
         if not self.gains["self-play"].low > 0:
             return "It is not shown that the pair earns more with itself than before training."
         if all(more.low > 0 for more in self.own.values()):
             return (
-                "The pair earns more with itself than with a scripted partner it never met, in either seat: what they say "
-                "to each other serves them alone."
+                "The pair earns more with itself than with a scripted partner it never met, in either seat: what "
+                "they say to each other serves them alone."
             )
         if any(more.high < 0 for more in self.own.values()):
             return "The pair learnt to play, and serves a scripted partner that it never met at least as well as itself."

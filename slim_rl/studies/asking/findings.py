@@ -1,4 +1,4 @@
-"""What was found, in numbers: everything that the report, the metrics and the tables say."""
+"""What was found, in numbers: all that the report, the metrics and the tables say."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis import verdict
-from slim_rl.analysis.figures import MIN_EPISODES
-from slim_rl.analysis.intervention import FORBIDDEN, FREE, MODELS, Intervention
-from slim_rl.analysis.measures import KIND_COLUMNS, MEASURES, TALK_MEASURES, Measure, Sample, title
-from slim_rl.analysis.selfplay import SelfPlay
-from slim_rl.analysis.shyness import Shyness
 from slim_rl.analysis.statistics import (
     WINDOW,
     Estimate,
@@ -28,6 +22,14 @@ from slim_rl.analysis.statistics import (
     step_estimates,
     trend,
 )
+from slim_rl.studies.asking import verdict
+from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention
+from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.studies.asking.selfplay import SelfPlay
+from slim_rl.studies.asking.shyness import Shyness
+
+MIN_EPISODES = 10
+"""A mean of fewer is not shown by the number of questions."""
 
 CURVES = (
     "reward",
@@ -41,7 +43,6 @@ CURVES = (
     "answered_with_number",
     "turns",
     "errors",
-    *KIND_COLUMNS,
 )
 """What is followed over training."""
 TRENDS = (
@@ -65,7 +66,7 @@ COMPARED = (
 )
 ASKED = ("questions", "useful_questions", "wasted")
 CONTROLS = ("own_view", "unknown_cells", "turns")
-"""What could explain away that who asks more earns more."""
+"""What else could explain that episodes with more questions earn more."""
 NAMES = {m.name: m.title for m in MEASURES} | {
     "wasted": "Useless questions",
     "own_view": "Own-view score",
@@ -82,13 +83,11 @@ class Findings:
     human_boards: Mapping[str, Sample]
     intervention: Intervention | None
     like_people: bool
-    """Whether the held-out boards are of the kind that people played."""
+    """Whether the held-out boards are selected like those that people played."""
     shyness: Mapping[str, Shyness] = field(default_factory=dict)
     """By kind of question; empty if the partner was not probed."""
     selfplay: SelfPlay | None = None
-    """Of a policy that was trained in both seats."""
-    bills: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What calls to a paid partner came to, by stage."""
+    """Only for a policy that was trained in both seats."""
 
     @cached_property
     def verdict(self) -> verdict.Verdict:
@@ -97,18 +96,18 @@ class Findings:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """A row a training step, with 95% intervals; each pools WINDOW steps around it."""
+        """A row for each training step, with 95% intervals; each pools WINDOW steps around it."""
         return step_estimates(self.training.episodes, CURVES, WINDOW)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """The means of each training step by itself."""
+        """The means of each training step alone."""
         by_step = self.training.episodes.groupby("step")[list(CURVES)]
         return by_step.mean().assign(episodes=by_step.size()).reset_index()
 
     @cached_property
     def lines(self) -> dict[str, Estimate]:
-        """Rewards to measure the training's against."""
+        """Rewards to compare those of training with."""
         lines = {
             "no-question Bayes": self.held_out["bayes"].estimates["reward"],
             "own view alone": estimate(self.held_out["trained"].episodes, "own_view"),
@@ -129,7 +128,7 @@ class Findings:
 
     @cached_property
     def samples(self) -> dict[str, pd.DataFrame]:
-        """Where questions are set against reward."""
+        """The episodes in which questions are compared with reward."""
         samples = {
             "Training": self.training.episodes,
             **{title(model): self.held_out[model].episodes for model in MODELS},
@@ -152,7 +151,7 @@ class Findings:
 
     @cached_property
     def regressions(self) -> list[tuple[str, Regression]]:
-        """Of reward; by sample, on all questions and on useful and useless ones."""
+        """Of reward, by sample: on all questions, and on useful and useless ones."""
         return [
             (sample, regression(episodes, "reward", [*asked, *CONTROLS]))
             for sample, episodes in self.samples.items()
@@ -161,7 +160,7 @@ class Findings:
 
     @cached_property
     def doses(self) -> dict[str, dict[str, pd.DataFrame]]:
-        """By model and column: its mean by the number of useful questions."""
+        """By model and column: the mean by the number of useful questions."""
         return {
             model: {
                 column: dose_response(self.held_out[model].episodes, column, "useful_questions", MIN_EPISODES)
@@ -172,20 +171,13 @@ class Findings:
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
-    """Everything in the report that is a number, as tables by file name."""
+    """The numbers of the report as tables, by file name."""
     curves = findings.steps.round(6)
     found = {
         "training": curves[["step", "episodes", *CURVES]],
         "training-intervals": findings.curves.round(6),
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, TALK_MEASURES),
-        "kinds": pd.DataFrame(
-            [
-                [player, *(s.estimates[kind].mean for kind in KIND_COLUMNS)]
-                for player, s in kind_rows(findings)
-            ],
-            columns=["player", *KIND_COLUMNS],
-        ),
         "paired": pd.DataFrame(
             [[name, *p.difference[:4], p.t_p, p.wilcoxon_p] for name, p in findings.paired.items()],
             columns=["measure", "difference", "low", "high", "se", "t_p", "wilcoxon_p"],
@@ -227,12 +219,6 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     return {name: table.round(6) for name, table in found.items()}
 
 
-def kind_rows(findings: Findings) -> list[tuple[str, Sample]]:
-    """Who talks enough for the kinds of the questions to be of interest."""
-    rows = [(model, findings.held_out[model]) for model in MODELS]
-    return rows + [("humans", s) for name, s in findings.human_boards.items() if name == "humans"]
-
-
 def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.DataFrame:
     rows = [
         {
@@ -248,7 +234,7 @@ def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.Data
 
 
 def metrics(findings: Findings) -> dict[str, Any]:
-    """Numbers by player and what follows from them, rounded to 6 digits; None where there is none."""
+    """Numbers by player, and what follows from them."""
     base, trained = (findings.held_out[player] for player in MODELS)
     found = findings.verdict
 
@@ -277,34 +263,31 @@ def metrics(findings: Findings) -> dict[str, Any]:
     within = findings.correlations.query("sample == 'Training' and how == 'within game'")
     for row in within.itertuples():
         training |= row.r.numbers(f"{row.of}_within_game")
-    return plain(
-        {
-            **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
-            "human_boards": {
-                player: {
-                    **_numbers(sample, TALK_MEASURES),
-                    "question_marks": sample.estimates["question_marks"].mean,
-                }
-                for player, sample in findings.human_boards.items()
-            },
-            "comparison": comparison,
-            "training": {**training, "failed": findings.training.failed},
-            "intervention": _intervention(findings.intervention) if findings.intervention else None,
-            "shyness": {
-                kind: {
-                    "questions": of_kind.questions,
-                    **of_kind.unasked.numbers("unasked"),
-                    **of_kind.wrong.numbers("wrong"),
-                    **of_kind.withheld.numbers("withheld"),
-                }
-                for kind, of_kind in findings.shyness.items()
-            },
-            **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
-            **({"partner": findings.bills} if findings.bills else {}),
-            "verdict": found.text,
-            "outcome": found.outcome,
-        }
-    )
+    return {
+        **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
+        "human_boards": {
+            player: {
+                **_numbers(sample, TALK_MEASURES),
+                "question_marks": sample.estimates["question_marks"].mean,
+            }
+            for player, sample in findings.human_boards.items()
+        },
+        "comparison": comparison,
+        "training": {**training, "failed": findings.training.failed},
+        "intervention": _intervention(findings.intervention) if findings.intervention else None,
+        "shyness": {
+            kind: {
+                "questions": of_kind.questions,
+                **of_kind.unasked.numbers("unasked"),
+                **of_kind.wrong.numbers("wrong"),
+                **of_kind.withheld.numbers("withheld"),
+            }
+            for kind, of_kind in findings.shyness.items()
+        },
+        **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
+        "verdict": found.text,
+        "outcome": found.outcome,
+    }
 
 
 def _intervention(found: Intervention) -> dict[str, Any]:
@@ -332,15 +315,5 @@ def _selfplay(found: SelfPlay) -> dict[str, Any]:
 
 def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
     numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
-    numbers |= {name: sample.estimates[name].mean for name in KIND_COLUMNS}
     reward = sample.estimates["reward"].numbers("reward")
     return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
-
-
-def plain(value: Any) -> Any:
-    """`value` for JSON: keys in order, numbers rounded to 6 digits, None where there is none."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in sorted(value.items())}
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    return value

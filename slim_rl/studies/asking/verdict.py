@@ -1,8 +1,8 @@
 """Did the model learn to ask? One sentence, by criteria fixed before the numbers are seen.
 
-A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So four
-things must hold together on the held-out games: it asks clearly more, it earns clearly more, most of what it
-gained is out of reach of anyone who asks nothing, and forbidden to ask it loses most of that again.
+A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So four things must hold
+together on the held-out games: it asks clearly more, it earns clearly more, no player that asks nothing can gain most
+of what it gained, and forbidden to ask it loses most of that again.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,18 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from slim_rl.analysis.intervention import Intervention
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
+from slim_rl.studies.asking.intervention import Intervention
 
 MIN_GAMES = 100
 """With fewer the standard error of a reward (its deviation is about 0.15) exceeds 0.015, too much to tell."""
 MIN_RATIO = 2.0
 """Useful questions must at least double,"""
 MIN_MORE = 0.5
-"""and grow by at least one in every other game, lest twice almost nothing count as asking."""
+"""and grow by at least one in every other game, because twice almost nothing is not asking."""
 MIN_SHARE = 0.5
-"""So much of the gain must lie above what a player earns who asks nothing; where boards leak, a model that
-asks may earn a little more than that, and yet owe its gain to what needs no asking."""
-
+"""This share of the gain must lie above what a player earns that asks nothing. Where boards leak, a model that asks may
+earn a little more than that player, and still gain mostly without asking."""
 
 Outcome = Literal[
     "supported", "asks more without gain", "gains without asking", "not supported", "too little data"
@@ -49,7 +48,7 @@ class Verdict:
     leak: Estimate
     """Reward of the no-question Bayesian player less what its own view alone would earn."""
     worth: Estimate | None
-    """Reward of the trained model when it may ask less that when it may not; None without an intervention."""
+    """Reward of the trained model in free play less that when it may not ask; None without an intervention."""
 
     @property
     def supported(self) -> bool:
@@ -63,7 +62,7 @@ def judge(
 
     Args:
         base, trained, bayes: `Sample.episodes` on the same held-out games.
-        intervention: without it the fourth criterion cannot be put.
+        intervention: without it there is no fourth criterion.
     """
     asks = paired_difference(trained, base, "useful_questions")
     gain = paired_difference(trained, base, "reward")

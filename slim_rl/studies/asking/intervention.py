@@ -1,7 +1,7 @@
 """What asking is worth to a model: the same boards with questions forbidden and with k of them forced.
 
-Every number here is a mean over boards that all arms share, so its interval is that of paired differences.
-How the arms are played: `slim_rl/evaluation/intervention.py`.
+Every number is a mean over boards that all arms share, so its interval is that of paired differences. How the arms are
+played: `slim_rl.studies.asking.forced`.
 """
 
 import math
@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from slim_rl.analysis.measures import Sample
 from slim_rl.analysis.statistics import Estimate, estimate
 
 MODELS = ("base", "trained")
@@ -48,7 +47,7 @@ class Intervention:
         return self._mean(self.questions[model, arm][self.boards])
 
     def worth_of_asking(self, model: str) -> Estimate:
-        """Reward when it may ask as it likes less that when it may not ask."""
+        """Reward in free play less that when it may not ask."""
         return self._mean(self._of(model, FREE) - self._of(model, FORBIDDEN))
 
     def worth_of_a_question(self, model: str) -> Estimate:
@@ -59,24 +58,18 @@ class Intervention:
             sum(w * self._of(model, f"forced-{n}") for w, n in zip(weights, self.forced, strict=True))
         )
 
-    def uses_answers_better(self, k: int) -> Estimate:
-        """Reward of the trained model less that of the base model after the same k forced questions."""
-        return self._mean(self._of("trained", f"forced-{k}") - self._of("base", f"forced-{k}"))
-
     @cached_property
     def parts(self) -> dict[str, Estimate]:
         """The gain of training on these boards, in three parts that sum to it.
 
-        `asks more`: what the base model gains when it is made to ask as often as the trained one asks instead
-        of as often as it does itself. `uses answers better`: trained less base, both made to ask that often.
-        `the rest`: chiefly which cells a model asks about, for forced questions are drawn at random.
+        `asks more`: what the base model gains when it is made to ask as much as the trained one does in free play,
+        instead of as much as it does itself. `uses answers better`: trained less base, both made to ask that much.
+        `the rest`: chiefly which cells a model asks about, because forced questions are drawn at random.
         """
-        often, seldom = (
-            float(self.questions[model, FREE][self.boards].mean()) for model in ("trained", "base")
-        )
+        many, few = (float(self.questions[model, FREE][self.boards].mean()) for model in ("trained", "base"))
         gain = self._of("trained", FREE) - self._of("base", FREE)
-        more = self._at("base", often) - self._at("base", seldom)
-        better = self._at("trained", often) - self._at("base", often)
+        more = self._at("base", many) - self._at("base", few)
+        better = self._at("trained", many) - self._at("base", many)
         return {
             "gain": self._mean(gain),
             "asks more": self._mean(more),
@@ -100,7 +93,7 @@ class Intervention:
         return self.rewards[model, arm][self.boards]
 
     def _at(self, model: str, questions: float) -> pd.Series:
-        """Reward by board after so many forced questions, between two numbers of them by a straight line."""
+        """Reward by board after that many forced questions, between two numbers of them by a straight line."""
         questions = min(max(questions, self.forced[0]), self.forced[-1])
         below = max(k for k in self.forced if k <= questions)
         above = min(k for k in self.forced if k >= questions)
@@ -111,16 +104,19 @@ class Intervention:
         return estimate(pd.DataFrame({"game_id": by_board.index, "x": by_board.to_numpy(float)}), "x")
 
 
-def read_intervention(arms: Mapping[str, Sample], held_out: Mapping[str, Sample]) -> Intervention | None:
-    """The intervention whose arms are named MODEL-ARM, beside free play on the same boards; None without any."""
-    found = {tuple(name.split("-", 1)): sample for name, sample in arms.items()}
-    needed = {(model, arm) for model in MODELS for arm in (FORBIDDEN, "forced-0")}
-    if not needed <= found.keys():
+def read_intervention(arms: pd.DataFrame, free: Mapping[str, pd.DataFrame]) -> Intervention | None:
+    """The intervention of these episodes, with free play on the same boards; None if an arm is missing.
+
+    Args:
+        arms: `Sample.episodes` of MODELS.
+        free: the same of each model in free play.
+    """
+    found = {key: episodes for key, episodes in arms.groupby(["player", "arm"])}
+    if not {(model, arm) for model in MODELS for arm in (FORBIDDEN, "forced-0")} <= found.keys():
         return None
-    found |= {(model, FREE): held_out[model] for model in MODELS}
-    keys = sorted(key for key in found if key[0] in MODELS)
+    found |= {(model, FREE): free[model] for model in MODELS}
 
     def by_board(column: str) -> dict[tuple[str, str], pd.Series]:
-        return {key: found[key].episodes.groupby("game_id")[column].mean() for key in keys}
+        return {key: found[key].groupby("game_id")[column].mean() for key in sorted(found)}
 
     return Intervention(by_board("reward"), by_board("questions"))

@@ -1,7 +1,7 @@
 """How shy the partner was when it was probed: what it told unasked, and what it told wrong."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from slim_rl.analysis.statistics import Estimate, estimate
-from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
+from slim_rl.core.episode import Episode
+from slim_rl.games.matching.language import read_prompt
 from slim_rl.games.matching.probe import PLEADING, VAGUE
-from slim_rl.games.matching.questions import asked_pairs
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import read_episodes
+from slim_rl.games.matching.questions import Pair, asked_pairs
+from slim_rl.rollout.shards import read_episodes
 
 KINDS = {
     "direct": "A score that it sees",
@@ -21,7 +21,6 @@ KINDS = {
     "vague": "Vague",
     "pleading": "Pleading",
 }
-_CELL = re.compile(r"^(.+) - (.+): (\d+|\?)$", re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)")
 
 
@@ -50,8 +49,8 @@ def shyness(folder: Path) -> dict[str, Shyness]:
 
 
 def _share(rows: pd.DataFrame, name: str) -> Estimate:
-    """Of what never or always happened the bootstrap thinks itself certain; then the interval is the exact
-    one (Clopper and Pearson 1934) for the games."""
+    """A share over boards. The bootstrap gives no width to what never or always happened; then the interval is the
+    exact one (Clopper and Pearson 1934)."""
     share = estimate(rows, name)
     if share.mean in (0.0, 1.0):
         interval = binomtest(int(share.mean * share.games), share.games).proportion_ci()
@@ -65,16 +64,16 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
     for episode in episodes:
         if episode.status == "failed":
             continue
-        board: dict[tuple[int, int], int | None] = {}
+        board: dict[Pair, int | None] = {}
         said = ""
         for turn in episode.turns:
             if turn.seat == episode.turns[0].seat:
                 said = turn.text.removeprefix("[message] ")
                 continue
-            board = board or _board(turn.observation)
+            board = board or _board(turn.read)
             pairs = asked_pairs(said, round(len(board) ** 0.5))
             kind = _kind(said, pairs, board)
-            if kind is None or turn.observation.startswith("Error:"):
+            if kind is None or turn.read.startswith("Error:"):
                 continue
             numbers = [int(number) for number in _NUMBER.findall(turn.text)]
             asked = [board[pair] for pair in pairs if board[pair] is not None]
@@ -91,15 +90,15 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
             }
 
 
-def _kind(said: str, pairs: list[tuple[int, int]], board: dict) -> str | None:
+def _kind(said: str, pairs: Sequence[Pair], board: Mapping[Pair, int | None]) -> str | None:
     if pairs:
         return "unknown" if board[pairs[0]] is None else "direct"
     return "vague" if said in VAGUE else "pleading" if said in PLEADING else None
 
 
-def _board(prompt: str) -> dict[tuple[int, int], int | None]:
+def _board(prompt: str) -> dict[Pair, int | None]:
     """What the partner reads: (reviewer, paper) -> its number; None where it sees none."""
-    return {
-        (REVIEWERS.index(cell[1]), SHORT_PAPERS.index(cell[2])): None if cell[3] == "?" else int(cell[3])
-        for cell in _CELL.finditer(prompt)
-    }
+    numbers = read_prompt(prompt)
+    if numbers is None:
+        return {}
+    return {(r, p): None if n < 0 else n for r, row in enumerate(numbers.tolist()) for p, n in enumerate(row)}
