@@ -1,11 +1,8 @@
 """A local Prefect: server, the deployments of prefect.yaml, a worker, and the reports behind a link.
 
-    python -m flows.serve [--port 4200]
-
 All of it ends with Ctrl-C.
 """
 
-import argparse
 import os
 import signal
 import socket
@@ -16,30 +13,37 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
-from flows.workspace import end
-from slim_rl.errors import UserError, told_in_a_sentence
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.workers.process import ProcessWorker
+
+from slim_rl.core.errors import UserError
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.process import end, wait_until
 
 POOLS = {"laptop": 1, "gpu": 1}
-"""Process pools, and how many runs each may have at a time."""
-_PATIENCE_SECONDS = 120.0
+"""Process pools, and the runs that each may have at a time."""
+LOG = Path(".work/prefect.log")
+_START_SECONDS = 120.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument(
         "--port", type=int, default=4200, help="of the server; the reports are on the next one"
     )
     parser.add_argument("--pool", choices=POOLS, default="laptop", help="the worker's")
     options = parser.parse_args()
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, signal.default_int_handler)  # also where a shell has turned Ctrl-C off
-    serve(options.port, options.pool)
+    with told_in_a_sentence():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has turned Ctrl-C off
+        serve(options.port, options.pool)
 
 
 def serve(port: int, pool: str) -> None:
     """Start everything and stay until interrupted. Raises UserError if a port is taken or a part ends."""
-    ui, api = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/api"
-    reports = f"http://127.0.0.1:{port + 1}"
+    ui, reports = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
+    api = f"{ui}/api"
     os.environ |= {
         "PREFECT_API_URL": api,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -55,53 +59,58 @@ def serve(port: int, pool: str) -> None:
                 )
     with ExitStack() as parts:
         server = _start(parts, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port))
-        _await(f"{api}/health", server)
+        wait_until(lambda: _healthy(api) or server.poll() is not None, _START_SECONDS)
+        if not _healthy(api):
+            raise UserError(f"The Prefect server did not start; see {LOG}.")
         Path("reports").mkdir(exist_ok=True)
         _start(
             parts, sys.executable, "-m", "http.server", str(port + 1), "--bind", "127.0.0.1", "-d", "reports"
         )
-        for name, limit in POOLS.items():
-            _run("prefect", "work-pool", "create", name, "--type", "process", "--overwrite")
-            _run("prefect", "work-pool", "set-concurrency-limit", name, str(limit))
-        _run("prefect", "--no-prompt", "deploy", "--all")
+        _make_pools(api)
+        _deploy()
         worker = _start(parts, "prefect", "worker", "start", "--pool", pool)
         print(
-            f"Prefect: {ui}\nReports: {reports}/report.html\nStart: PREFECT_API_URL={api} prefect deployment run 'pipeline/laptop'\nCtrl-C ends all.",
+            f"Prefect: {ui}\nReports: {reports}/report.html\n"
+            f"Start: PREFECT_API_URL={api} prefect deployment run 'pipeline/laptop'\nCtrl-C ends all.",
             flush=True,
         )
         while (ended := next((part for part in (server, worker) if part.poll() is not None), None)) is None:
             time.sleep(0.5)
-        raise UserError(
-            f"`{' '.join(map(str, ended.args[:3]))}` ended with {ended.returncode}; .work/prefect.log has its words."
-        )
+        raise UserError(f"`{' '.join(ended.args[:3])}` ended with {ended.returncode}; see {LOG}.")
 
 
 def _start(parts: ExitStack, *command: str) -> subprocess.Popen:
-    # A session of its own: Ctrl-C reaches it through `end`, in the right order.
-    Path(".work").mkdir(exist_ok=True)
-    log = parts.enter_context(Path(".work/prefect.log").open("a"))  # noqa: SIM115
+    # In its own session: Ctrl-C reaches it through `end`, in the right order.
+    LOG.parent.mkdir(exist_ok=True)
+    log = parts.enter_context(LOG.open("a"))
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     parts.callback(end, process)
     return process
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def _healthy(api: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{api}/health", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _make_pools(api: str) -> None:
+    template = ProcessWorker.get_default_base_job_template()
+    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        for name, limit in POOLS.items():
+            pool = WorkPoolCreate(
+                name=name, type="process", concurrency_limit=limit, base_job_template=template
+            )
+            client.create_work_pool(pool, overwrite=True)
+
+
+def _deploy() -> None:
+    done = subprocess.run(["prefect", "--no-prompt", "deploy", "--all"], capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()[-500:]}")
-
-
-def _await(url: str, server: subprocess.Popen) -> None:
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise UserError("The Prefect server did not start; .work/prefect.log has its words.")
+        raise UserError(f"`prefect deploy --all` failed: {(done.stderr or done.stdout).strip()[-500:]}")
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    main()
