@@ -242,10 +242,12 @@ class Shard:
         chosen = table.filter(pc.is_in(table["episode_id"], pa.array(ids, pa.string())))
         return [_episode({**row, "traces": []}) for row in chosen.to_pylist()]
 
-    def sampled_tokens(self) -> int:
-        """How many tokens the policy sampled in all episodes together."""
-        masks = self._read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
-        return pc.sum(masks.flatten().field("loss_mask").flatten()).as_py() or 0
+    def sampled_tokens(self) -> np.ndarray:
+        """Tokens that the policy sampled in each episode, (episodes,)."""
+        traces = self._read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
+        masks = traces.values.field("loss_mask")
+        before = np.concatenate([[0], np.cumsum(masks.values.to_numpy())])
+        return np.diff(before[masks.offsets.to_numpy()[traces.offsets.to_numpy()]])
 
     def _read(self, columns: list[str]) -> pa.Table:
         try:

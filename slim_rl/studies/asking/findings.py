@@ -285,7 +285,6 @@ def metrics(findings: Findings) -> dict[str, Any]:
             for kind, of_kind in findings.shyness.items()
         },
         **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
-        "verdict": found.text,
         "outcome": found.outcome,
     }
 

@@ -203,7 +203,7 @@ def _measure_shard(job: _Job) -> tuple[pd.DataFrame, int]:
     measured = pd.DataFrame(columns)
     measured["wasted"] = measured["questions"] - measured["useful_questions"]
     measured["gap_to_oracle"] = measured["oracle_given_information"] - measured["reward"]
-    return measured[chosen], shard.sampled_tokens()
+    return measured[chosen], int(shard.sampled_tokens()[chosen].sum())
 
 
 def _watched(frame: pd.DataFrame, players: Collection[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ def report(found: Found) -> Report:
         drawn,
         tables(findings),
         metrics(findings),
-        Path(__file__).parent / "templates",
+        Path(__file__).parent,
         dict(
             findings=findings,
             judged=findings.verdict,
