@@ -5,22 +5,21 @@ from contextlib import contextmanager
 import pytest
 
 import slim_rl.rollout.collect
-from slim_rl.config import WarmstartConfig
 from slim_rl.training import grpo
-from slim_rl.training.warmstart import encode_tree, imitate, tiny_qwen
+from slim_rl.training.config import WarmstartConfig
+from slim_rl.training.warmstart import Demonstrations, encode_tree, imitate, tiny_qwen
 from tests.settings import setting
 
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory):
-    """It makes legal moves nearly always; not to be changed."""
+    """It nearly always makes legal moves. Do not change it: all tests share it."""
     at = setting("kuhn")
     model = tiny_qwen(at.tokenizer, max_context_tokens=128, seed=0)
-    lines, seats = list(at.kind.games("demonstrations", 240)), at.kind.seats
+    shown = Demonstrations({"kuhn": at.game}, count=240, last_seat=0)
 
     def batch(step):
-        shown = [at.kind.demonstrate(lines[n], seats[n % 2]) for n in range(step * 8, step * 8 + 8)]
-        return [encode_tree(demonstration, at.chat_format, 0.5) for demonstration in shown]
+        return [encode_tree(shown[n], at.renderer, 0.5) for n in range(step * 8, step * 8 + 8)]
 
     warm = WarmstartConfig(demonstrations=240, batch=8, warmup_steps=5)
     imitate(warm, model, batch, tmp_path_factory.mktemp("taught"))

@@ -2,61 +2,63 @@
 
 import asyncio
 import copy
-import math
+from functools import cache
 
 import pytest
 import torch
 
-from slim_rl.config import TrainConfig
-from slim_rl.errors import UserError
-from slim_rl.games.matching import load_game
-from slim_rl.games.matching.scripted import shy_partner
-from slim_rl.players.player import PlayerFailed
-from slim_rl.players.policy import TokenTrace
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import read_episodes, read_frame
-from slim_rl.rollout.table import Job, Table, policy_seat
+from slim_rl.core.episode import Episode, TokenTrace
+from slim_rl.core.errors import UserError
+from slim_rl.engines.engine import EngineFailed
+from slim_rl.games import load_games
+from slim_rl.games.kuhn import Parameters as Kuhn
+from slim_rl.games.matching import Parameters as Matching
+from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.shards import read_episodes, read_frame
+from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import grpo
-from slim_rl.training.advantages import group_advantages
+from slim_rl.training.checkpoint import load_state
+from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import muon_and_adamw
+from slim_rl.training.warmstart import tiny_qwen
 
-SEATING = ("policy", "shy")
 SMALL = dict(
     steps=3,
     games_per_step=2,
     samples_per_game=3,
     filters=(),
     learning_rate=1e-3,
-    entropy_coefficient=0.1,  # a model with random weights earns nothing, so nothing else would move it
+    advantage="tests.training.estimators:alternating",
+)
+GAMES = load_games(
+    {
+        "matching": Matching(max_turns=8),
+        "kuhn": Kuhn(seating=("policy", "policy"), max_turns=4, weight=2.0),
+    },
+    seed=0,
 )
 
 
-def table(engine, chat_format):
-    return Table(
-        kind="matching",
-        load_game=lambda line: load_game(line, 8),
-        makers={
-            "policy": policy_seat(engine, chat_format, max_turn_tokens=12, temperature=1.0),
-            "shy": lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True),
-        },
-        seed=0,
-    )
+def seating(engine, renderer):
+    rules = PolicyRules(renderer, max_turn_tokens=12, temperature=1.0)
+    return Seating(GAMES, {"policy": rules.maker(engine)}, seed=0)
 
 
-def tabled(chat_format):
-    return lambda engines: table(engines["policy"], chat_format)
+def mixture(*names):
+    tasks = {name: list(GAMES[name].taskset.tasks("train", 8)) for name in names}
+    return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def seated(number):
-    return SEATING
-
-
-def run(model, chat_format, games, folder, **changes):
+def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, **changes):
     log = []
     config = TrainConfig(**{**SMALL, **changes})
-    train(config, model, None, games, seated, tabled(chat_format), 64, folder, log.append)
+
+    def make_seating(engines):
+        return seating(wrap(engines["policy"]), renderer)
+
+    train(config, model, None, mixture(*games), make_seating, 64, folder, log.append)
     return log
 
 
@@ -65,30 +67,15 @@ def same_weights(one, other):
 
 
 @pytest.fixture
-def sequences(engine, chat_format, games):
+def sequences(engine, renderer, tasks):
     """Six episodes of a model with random weights, with made-up advantages."""
-    jobs = [Job(f"e/{i}", games[i % 2], SEATING) for i in range(6)]
+    requests = [Request(f"e/{i}", "matching", tasks[i % 2], ("policy", "scripted")) for i in range(6)]
 
     async def play():
-        return await asyncio.gather(*map(table(engine, chat_format).play, jobs))
+        return await asyncio.gather(*map(seating(engine, renderer).play, requests))
 
     traces = [episode.traces["player-1"] for episode in asyncio.run(play())]
     return [TrainedSequence(trace, i - 2.5, i) for i, trace in enumerate(traces)]
-
-
-def test_advantages_compare_with_the_group_alone():
-    rewards = torch.tensor([1.0, 3.0, 10.0, 10.0, 13.0])
-    groups = torch.tensor([7, 7, 2, 2, 2])
-    assert group_advantages(rewards, groups, False).tolist() == [-1, 1, -1, -1, 2]
-    expected = [-1 / math.sqrt(2), 1 / math.sqrt(2), -1 / math.sqrt(3), -1 / math.sqrt(3), 2 / math.sqrt(3)]
-    assert group_advantages(rewards, groups, True).tolist() == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("reward", [0.8, 0.9, 0.87])
-def test_a_group_that_earned_the_same_has_no_advantage(reward):
-    groups = torch.tensor([0] * 16 + [1, 1])
-    rewards = torch.tensor([reward] * 16 + [0.0, 1.0])
-    assert group_advantages(rewards, groups, True).tolist()[:16] == [0] * 16
 
 
 def test_the_clip_stops_the_gradient_only_where_it_should():
@@ -102,7 +89,7 @@ def test_kl_estimates_agree_with_the_exact_divergence():
     torch.manual_seed(0)
     policy, reference = torch.randn(2, 50).mul(0.3).log_softmax(-1)
     exact = (policy.exp() * (policy - reference)).sum()
-    for estimator, tolerance in (("k1", 1e-6), ("k3", 1e-6), ("k2", 0.01)):
+    for estimator, tolerance in (("k3", 1e-6), ("k2", 0.01)):
         estimates = kl_estimate(policy, reference, estimator)
         assert float((policy.exp() * estimates).sum()) == pytest.approx(float(exact), abs=tolerance)
 
@@ -207,18 +194,18 @@ def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model
     traces = [{"first": s.trace, "second": TokenTrace()} for s in sequences[:2]]
     rewards = [{"first": -1.0, "second": 1.0}, {"first": 0.5, "second": -0.5}]
     group = [
-        Episode(str(i), "", kind="k", rewards=earned, traces=kept)
+        Episode(str(i), "", "k", rewards=earned, traces=kept)
         for i, (earned, kept) in enumerate(zip(rewards, traces, strict=True))
     ]
-    config, baselines = TrainConfig(advantage=advantage, microbatch_tokens=1), {}
-    trained = grpo.sequences(config, [group], baselines)
+    config, state = TrainConfig(advantage=advantage, microbatch_tokens=1), {}
+    trained = grpo.sequences(config, [group], state)
     assert [(s.trace, s.episode) for s in trained] == [(t["first"], i) for i, t in enumerate(traces)]
-    assert set(baselines) == ({"k/first"} if advantage == "role" else set())
+    assert set(state) == ({"k/first"} if advantage == "role" else set())
     update(config, model, None, [Noting(model.parameters())], trained)
 
 
-def test_what_is_trained_on_is_what_was_sampled(model, chat_format, games, tmp_path):
-    for metrics in run(model, chat_format, games, tmp_path):
+def test_what_is_trained_on_is_what_was_sampled(model, renderer, tmp_path):
+    for metrics in run(model, renderer, tmp_path):
         assert metrics["logprob_gap"] < 1e-4
 
 
@@ -235,9 +222,21 @@ def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
         assert torch.allclose(one, other.grad, atol=1e-6)
 
 
-def test_the_same_seed_gives_the_same_numbers(model, chat_format, games, tmp_path):
-    other = copy.deepcopy(model)
-    assert run(model, chat_format, games, tmp_path / "a") == run(other, chat_format, games, tmp_path / "b")
+@pytest.fixture(scope="module")
+def uninterrupted(tokenizer, renderer, tmp_path_factory):
+    """The log and the model of a whole run with an optimizer."""
+
+    @cache
+    def of(optimizer):
+        model = tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
+        return run(model, renderer, tmp_path_factory.mktemp(optimizer), optimizer=optimizer), model
+
+    return of
+
+
+def test_the_same_seed_gives_the_same_numbers(model, renderer, tmp_path, uninterrupted):
+    expected, other = uninterrupted("adamw")
+    assert run(model, renderer, tmp_path) == expected
     assert same_weights(model, other)
 
 
@@ -246,22 +245,21 @@ def test_the_same_seed_gives_the_same_numbers(model, chat_format, games, tmp_pat
     [("rollout", "adamw"), ("shard", "adamw"), ("checkpoint", "adamw"), ("checkpoint", "muon")],
 )
 def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
-    model, chat_format, games, tmp_path, killed, moment, optimizer
+    model, renderer, tmp_path, killed, uninterrupted, moment, optimizer
 ):
-    whole, begun = copy.deepcopy(model), copy.deepcopy(model)
-    expected = run(whole, chat_format, games, tmp_path / "whole", optimizer=optimizer)
+    expected, whole = uninterrupted(optimizer)
     assert not same_weights(whole, model)
     with killed(moment):
-        run(begun, chat_format, games, tmp_path / "killed", optimizer=optimizer)
-    resumed = copy.deepcopy(model)  # a new process knows only what is on disk
-    assert run(resumed, chat_format, games, tmp_path / "killed", optimizer=optimizer) == expected
-    assert same_weights(resumed, whole)
+        run(copy.deepcopy(model), renderer, tmp_path, optimizer=optimizer)
+    # A new process knows only what is on disk.
+    assert run(model, renderer, tmp_path, optimizer=optimizer) == expected
+    assert same_weights(model, whole)
 
 
 @pytest.mark.parametrize(("optimizer", "alike"), [("adamw", False), ("muon", True)])
-def test_muon_moves_a_matrix_alike_in_all_directions(model, chat_format, games, tmp_path, optimizer, alike):
+def test_muon_moves_a_matrix_alike_in_all_directions(model, renderer, tmp_path, optimizer, alike):
     before = copy.deepcopy(model)
-    run(model, chat_format, games, tmp_path, optimizer=optimizer, steps=1)
+    run(model, renderer, tmp_path, optimizer=optimizer, steps=1)
     layers = (m.get_decoder().layers.parameters() for m in (before, model))
     moves = [
         torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2
@@ -283,51 +281,48 @@ class Killed(BaseException):
     pass
 
 
-def test_finished_episodes_are_not_played_again(model, chat_format, games, tmp_path, monkeypatch):
+def test_finished_episodes_are_not_played_again(model, renderer, tmp_path, monkeypatch):
     def killed(*arguments):
         raise Killed
 
     monkeypatch.setattr(grpo, "save_state", killed)
     with pytest.raises(Killed):
-        run(copy.deepcopy(model), chat_format, games, tmp_path)
+        run(copy.deepcopy(model), renderer, tmp_path)
     monkeypatch.undo()
     played = []
-    original = Table.play
+    original = Seating.play
 
-    async def counted(self, job):
-        played.append(job.episode_id)
-        return await original(self, job)
+    async def counted(self, request):
+        played.append(request.episode_id)
+        return await original(self, request)
 
-    monkeypatch.setattr(Table, "play", counted)
-    run(model, chat_format, games, tmp_path)
+    monkeypatch.setattr(Seating, "play", counted)
+    run(model, renderer, tmp_path)
     assert {episode_id.split("/")[1] for episode_id in played} == {"1", "2"}
 
 
-def test_groups_that_a_filter_drops_are_replaced(model, chat_format, games, tmp_path, monkeypatch):
-    from slim_rl.rollout import filters
+def drops_two(group):
+    return group[0].game_id not in ("matching-3-stakes-0-0", "matching-3-stakes-0-2")
 
-    dropped = {games[0]["game_id"], games[2]["game_id"]}
-    monkeypatch.setitem(filters.FILTERS, "reward_varies", lambda group: group[0].game_id not in dropped)
-    [metrics] = run(
-        model, chat_format, games, tmp_path, steps=1, filters=("reward_varies",), max_oversampling=4.0
-    )
+
+def drops_all(group):
+    return False
+
+
+def test_groups_that_a_filter_drops_are_replaced(model, renderer, tmp_path):
+    [metrics] = run(model, renderer, tmp_path, steps=1, filters=(f"{__name__}:drops_two",))
     assert metrics["groups_dropped"] == 2
     played = read_frame(tmp_path / "rollouts")
     assert len(played) == 4 * 3
     assert len(list(read_episodes(tmp_path / "rollouts"))) == 4 * 3
 
 
-def test_nothing_to_learn_from_is_said_in_a_sentence(model, chat_format, games, tmp_path, monkeypatch):
-    from slim_rl.rollout import filters
-
-    monkeypatch.setitem(filters.FILTERS, "any_success", lambda group: False)
-    with pytest.raises(UserError, match=r"step 0 all 4 groups .* any_success"):
-        run(model, chat_format, games, tmp_path, filters=("any_success",))
+def test_nothing_to_learn_from_is_said_in_a_sentence(model, renderer, tmp_path):
+    with pytest.raises(UserError, match=r"step 0 the filter .*:drops_all dropped all 4 groups"):
+        run(model, renderer, tmp_path, filters=(f"{__name__}:drops_all",))
 
 
-def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(
-    model, chat_format, games, tmp_path
-):
+def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(model, renderer, tmp_path):
     failed = set()
 
     class FailsOnce:
@@ -338,17 +333,57 @@ def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(
         async def generate(self, input_ids, sampling):
             if sampling.session not in failed:
                 failed.add(sampling.session)
-                raise PlayerFailed("RateLimitError: slow down")
+                raise EngineFailed("RateLimitError: slow down")
             return await self.engine.generate(input_ids, sampling)
 
-    log = []
-    config = TrainConfig(**{**SMALL, "steps": 1, "filters": ("no_failed_episode",)})
-
-    def make_table(engines):
-        return table(FailsOnce(engines["policy"]), chat_format)
-
-    train(config, model, None, games, seated, make_table, 64, tmp_path, log.append)
-    assert log[0]["failures"] == len(failed) == 6
-    assert log[0]["groups_dropped"] == 0
+    [metrics] = run(model, renderer, tmp_path, wrap=FailsOnce, steps=1, filters=("no_failed_episode",))
+    assert metrics["failures"] == len(failed) == 6
+    assert metrics["groups_dropped"] == 0
     frame = read_frame(tmp_path / "rollouts")
     assert len(frame) == 6 and "failed" not in set(frame["status"])
+
+
+def test_several_games_are_trained_at_once_and_no_group_mixes_them(model, renderer, tmp_path):
+    log = run(model, renderer, tmp_path, games=("matching", "kuhn"), games_per_step=3, steps=2)
+    groups = {}
+    for episode in read_episodes(tmp_path / "rollouts"):
+        _, step, number, _ = episode.episode_id.split("/")
+        groups.setdefault(int(number), []).append((episode.game, episode.game_id, int(step)))
+    assert sorted(groups) == list(range(6))
+    assert all(len(set(group)) == 1 and len(group) == 3 for group in groups.values())
+    games = [groups[number][0][0] for number in range(6)]
+    assert games.count("kuhn") == 4 and set(games[:3]) == set(games[3:]) == {"matching", "kuhn"}
+    assert len({game_id for group in groups.values() for _, game_id, _ in group}) == 6
+    for metrics in log:
+        assert (metrics["env/kuhn/episodes"], metrics["env/matching/episodes"]) == (6, 3)
+        assert -2 <= metrics["env/kuhn/reward"] <= 2 and "env/matching/reward" in metrics
+
+
+def test_an_estimator_of_the_users_own_resumes_with_its_state(model, renderer, tmp_path, killed):
+    options = dict(advantage="tests.training.estimators:later_tokens")
+    whole = copy.deepcopy(model)
+    expected = run(whole, renderer, tmp_path / "whole", **options)
+    assert [metrics["advantage/steps"] for metrics in expected] == [1, 2, 3]
+    with killed("checkpoint"):
+        run(copy.deepcopy(model), renderer, tmp_path / "killed", **options)
+    assert load_state(tmp_path / "killed/state.pt")["run"]["estimator"]["steps"] == 1
+    resumed = copy.deepcopy(model)
+    assert run(resumed, renderer, tmp_path / "killed", **options) == expected
+    assert same_weights(resumed, whole)
+
+
+def test_each_token_is_trained_with_its_own_advantage(model, sequences):
+    """The gradient is the sum of the gradients of its tokens' parts."""
+    trace = sequences[0].trace
+    values = [0.5 * n - 1 for n in range(sum(trace.loss_mask))]
+
+    def gradient(advantage):
+        noting = Noting(model.parameters())
+        update(TrainConfig(max_grad_norm=1e9), model, None, [noting], [TrainedSequence(trace, advantage, 0)])
+        return noting.gradients[0]
+
+    even, odd = ([value * (i % 2 == rest) for i, value in enumerate(values)] for rest in (0, 1))
+    for whole, *parts in zip(gradient(values), gradient(even), gradient(odd), strict=True):
+        assert torch.allclose(whole, sum(parts), atol=1e-5) and not torch.allclose(whole, parts[0], atol=1e-5)
+    for one, other in zip(gradient([2.0] * len(values)), gradient(2.0), strict=True):
+        assert torch.equal(one, other)

@@ -1,4 +1,4 @@
-"""Against earlier selves: who is met when, what is remembered of it, and moving baselines."""
+"""Training against earlier selves, with role baselines."""
 
 import copy
 import gc
@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from slim_rl.config import Config, TrainConfig
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.store import read_episodes
-from slim_rl.seating import make_table, policy_makers
-from slim_rl.training.advantages import advantages, role_advantages
+from slim_rl.config import Config
+from slim_rl.rollout.seating import PolicyRules, Seating
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.tasks import Mixture
 from slim_rl.training.checkpoint import load_state
+from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import train
 from slim_rl.training.pool import Pool
 from tests.settings import setting
@@ -23,19 +23,20 @@ SMALL = dict(
     steps=3, games_per_step=4, samples_per_game=2, filters=(), learning_rate=1e-3, snapshot_every=1, pool_size=2,
     advantage="role",
 )  # fmt: skip
-AT = setting("kuhn", ("policy", "pool"), alternate=True)
+AT = setting("kuhn", ("policy", "pool"), rotate=True)
 SELF = setting("kuhn", ("policy", "policy"))
 
 
 def run(model, folder, at=AT, **changes):
     log = []
 
-    def table(engines):
-        policies = policy_makers(at.config, engines, at.chat_format, temperature=1.0)
-        return make_table(at.config, at.kind, set(at.config.players) - {"pool"}, policies)
+    def seating(engines):
+        rules = PolicyRules(at.renderer, max_turn_tokens=16, temperature=1.0)
+        makers = {name: rules.maker(engine, trained=name == "policy") for name, engine in engines.items()}
+        return Seating({"kuhn": at.game}, makers, seed=0)
 
     config = TrainConfig(**{**SMALL, **changes})
-    train(config, model, None, at.lines, at.config.seated, table, 64, folder, log.append)
+    train(config, model, None, Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 64, folder, log.append)
     return log
 
 
@@ -70,7 +71,6 @@ def test_there_is_no_pool_unless_it_is_asked_for(model, tmp_path):
     at = setting("kuhn", ("policy", "random"))
     run(model, tmp_path, at, steps=1, snapshot_every=None, pool_size=0)
     assert not (tmp_path / "snapshots").exists()
-    assert (TrainConfig().snapshot_every, TrainConfig().pool_size) == (None, 0)
 
 
 def test_all_samples_of_a_game_meet_the_same_opponent_and_games_different_ones(whole):
@@ -81,7 +81,7 @@ def test_all_samples_of_a_game_meet_the_same_opponent_and_games_different_ones(w
         assert list(episode.traces) == [seat]  # nothing of the opponent is trained
         assert any(episode.traces[seat].loss_mask) or not any(t.seat == seat for t in episode.turns)
         number = int(episode.episode_id.split("/")[2])
-        assert seat == AT.kind.seats[number % 2]
+        assert seat == AT.game.taskset.seats[number % 2]
         [opponent] = set(episode.seating.values()) - {"policy"}
         assert int(opponent.removeprefix("step-")) in range(episode.step - 1, episode.step + 1)
         met.setdefault((episode.step, number), set()).add(opponent)
@@ -101,16 +101,14 @@ def test_a_killed_run_with_a_pool_and_baselines_goes_on_with_the_numbers_it_woul
 
 
 def test_between_checkpoints_too(taught, model, tmp_path, killed):
-    """Snapshots of steps that are played again come out the same; so do results, which the draw depends on."""
-    options = dict(steps=4, checkpoint_every=2, opponents="win_rate", pool_size=3)
+    """Snapshots of steps that are played again come out the same."""
+    options = dict(steps=4, checkpoint_every=2, pool_size=3)
     trained = copy.deepcopy(taught)
     expected = run(trained, tmp_path / "whole", **options)
     with killed("checkpoint"):
         run(copy.deepcopy(taught), tmp_path / "killed", **options)
     assert run(model, tmp_path / "killed", **options) == expected
     assert same_weights(model, trained)
-    results = [load_state(tmp_path / name / "state.pt")["run"]["results"] for name in ("whole", "killed")]
-    assert results[0] == results[1] and set(results[0]) <= {f"step-{n:05d}" for n in range(4)}
 
 
 def test_an_average_of_the_weights_is_what_comes_out_also_after_a_kill(taught, model, tmp_path, killed):
@@ -131,8 +129,8 @@ def test_an_average_of_the_weights_is_what_comes_out_also_after_a_kill(taught, m
 
 def test_baselines_are_in_the_checkpoint(whole):
     folder, log, _ = whole
-    baselines = load_state(folder / "state.pt")["run"]["baselines"]
-    assert baselines == {role: log[-1][f"baseline.{role}"] for role in ("kuhn/first", "kuhn/second")}
+    baselines = load_state(folder / "state.pt")["run"]["estimator"]
+    assert baselines == {role: log[-1][f"advantage/{role}"] for role in ("kuhn/first", "kuhn/second")}
     assert all(baselines.values())
     # Written out, from the episodes as they were played.
     expected = dict.fromkeys(baselines, 0.0)
@@ -146,29 +144,6 @@ def test_baselines_are_in_the_checkpoint(whole):
     assert baselines == pytest.approx(expected)
 
 
-def test_a_role_is_compared_with_what_it_earned_before():
-    """SPIRAL: b starts at 0; the advantage is R - b; then b becomes 0.95 b + 0.05 R."""
-    baselines = {}
-    values = role_advantages([1.0, -1.0, 1.0, 2.0], ["a", "b", "a", "a"], baselines, 0.95)
-    assert values == pytest.approx([1.0, -1.0, 1 - 0.05, 2 - (0.95 * 0.05 + 0.05)])
-    assert baselines == pytest.approx({"a": 0.95 * 0.0975 + 0.05 * 2, "b": -0.05})
-    assert role_advantages([1.0], ["b"], baselines, 0.95) == pytest.approx([1.05])
-
-
-def test_every_kind_and_seat_has_a_baseline_of_its_own():
-    one, other = (
-        Episode("", "", kind=kind, rewards={"first": 1.0, "second": -2.0}) for kind in ("kuhn", "nim")
-    )
-    played = [(0, e, seat) for e in (one, one, other) for seat in ("first", "second")]
-    baselines = {}
-    values = advantages(TrainConfig(advantage="role"), played, baselines)
-    assert values == pytest.approx([1.0, -2.0, 0.95, -1.9, 1.0, -2.0])
-    assert baselines == pytest.approx(
-        {"kuhn/first": 0.0975, "kuhn/second": -0.195, "nim/first": 0.05, "nim/second": -0.1}
-    )
-    assert advantages(TrainConfig(advantage="return"), played, {}) == [1.0, -2.0] * 3
-
-
 def pool_of(folder, model, snapshots, **options):
     config = TrainConfig(**{**SMALL, "pool_size": 3, **options})
     pool = Pool(config, folder, model, 0)
@@ -177,42 +152,16 @@ def pool_of(folder, model, snapshots, **options):
     return pool
 
 
-def against(name, *earned):
-    return [
-        Episode(
-            str(n),
-            "",
-            rewards={"a": mine, "b": theirs},
-            seating={"a": "policy", "b": name},
-            traces={"a": None},
-        )
-        for n, (mine, theirs) in enumerate(earned)
-    ]
+def test_every_opponent_in_the_pool_is_drawn_as_often(model, tmp_path):
+    pool = pool_of(tmp_path, model, 3)
+    drawn = [pool.seated(("policy", "pool"), (0, 3, number)) for number in range(1000)]
+    assert drawn[:9] == [pool.seated(("policy", "pool"), (0, 3, number)) for number in range(9)]
+    assert all(policy == "policy" for policy, _ in drawn)
+    shares = [Counter(opponent for _, opponent in drawn)[f"step-{n:05d}"] / 1000 for n in range(3)]
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.05)
 
 
-def test_those_who_win_are_met_more_often(model, tmp_path):
-    results = {}
-    names = [f"step-{n:05d}" for n in range(3)]
-    pool = pool_of(tmp_path, model, 3, opponents="win_rate")
-    pool.note(against(names[0], *[(1, -1)] * 10) + against(names[1], *[(-1, 1)] * 8, (0, 0), (0, 0)), results)
-    assert results == {names[0]: (10.0, 10.0), names[1]: (1.0, 10.0)}
-
-    def shares(pool):
-        seat = pool.seated(lambda number: ("policy", "pool"), 0, 3, results)
-        drawn = [seat(number) for number in range(1000)]
-        assert drawn[:9] == [seat(number) for number in range(9)]  # the same whenever it is asked for
-        assert all(policy == "policy" for policy, _ in drawn)
-        return [Counter(opponent for _, opponent in drawn)[name] / 1000 for name in names]
-
-    # Weights .05 (the least), .9, and 1 for who was not met yet.
-    assert shares(pool) == pytest.approx([0.05 / 1.95, 0.9 / 1.95, 1 / 1.95], abs=0.05)
-    uniform = pool_of(tmp_path, model, 3, opponents="uniform")
-    assert shares(uniform) == pytest.approx([1 / 3] * 3, abs=0.05)
-    pool.note([], results)  # what was earlier counts less
-    assert results[names[0]] == pytest.approx((9.0, 9.0))
-
-
-def test_only_so_many_selves_are_kept_in_memory(model, tmp_path):
+def test_only_the_pool_is_kept_in_memory(model, tmp_path):
     pool = pool_of(tmp_path, model, 1, pool_size=2)
     oldest = weakref.ref(pool.engines["step-00000"].model)
     for step in range(1, 5):
@@ -236,15 +185,15 @@ def test_only_so_many_selves_are_kept_in_memory(model, tmp_path):
 )
 def test_a_pool_needs_snapshots(train):
     with pytest.raises(ValueError, match=r"the player pool needs train\.snapshot_every"):
-        Config.model_validate({"seating": {"players": ["policy", "pool"]}, "train": train})
+        Config.model_validate({"games": {"kuhn": {"seating": ["policy", "pool"]}}, "train": train})
 
 
 @pytest.mark.parametrize("train", [{"optimizer": "muon"}, {"averaging_decay": 0.9}])
 def test_slime_refuses_what_it_does_not_do(train):
     with pytest.raises(ValueError, match=rf"train\.{next(iter(train))}.* needs train\.backend: local"):
-        Config.model_validate({"train": {"backend": "slime", **train}})
+        Config.model_validate({"games": {"matching": {}}, "train": {"backend": "slime", **train}})
 
 
 def test_somebody_must_be_trained():
-    with pytest.raises(ValueError, match="one of players must be policy"):
-        Config.model_validate({"seating": {"players": ["scripted", "random"]}})
+    with pytest.raises(ValueError, match="one of seating must be policy"):
+        Config.model_validate({"games": {"matching": {"seating": ["scripted", "random"]}}})

@@ -7,16 +7,17 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from slim_rl.config import WarmstartConfig
+from slim_rl.core.message import heard
 from slim_rl.training import warmstart
+from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.warmstart import encode_tree, imitate, imitation_loss
 
 STOP = 0.3
 
 
 @pytest.fixture
-def trees(demonstrations, chat_format):
-    return [encode_tree(shown, chat_format, STOP) for shown in demonstrations]
+def trees(demonstrations, renderer):
+    return [encode_tree(shown, renderer, STOP) for shown in demonstrations]
 
 
 def test_any_text_has_tokens_and_comes_back(tokenizer, tmp_path):
@@ -44,24 +45,24 @@ def test_what_is_said_over_and_over_is_one_token(tokenizer):
     assert tokens("Ava Li - BLEU: 57\n") == ["Ava Li - BLEU: ", "57", "\n"]
 
 
-def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrations, chat_format):
+def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrations, renderer):
     """Each branch of a tree gets the loss it has as a dialogue of its own."""
     shown, tree = demonstrations[0], trees[0]
     total, weights = 0.0, 0.0
     path: list[int] = []
     for i, observation in enumerate(shown.observations):
-        path += chat_format.continuation(observation) if i else chat_format.opening(observation)
+        path += renderer.continuation(heard(observation)) if i else renderer.opening(heard(observation))
         last = i == len(shown.turns)
         spoken = [(shown.closings[i], 1.0 if last else STOP)] + ([] if last else [(shown.turns[i], 1 - STOP)])
         for text, first in spoken:
-            said = chat_format.turn(text)
+            said = renderer.turn(text)
             with torch.no_grad():
                 logits = model(torch.tensor([path + said])).logits[0, len(path) - 1 : -1]
             losses = torch.nn.functional.cross_entropy(logits, torch.tensor(said), reduction="none")
             weight = torch.tensor([first] + [1.0] * (len(said) - 1))
             total, weights = total + float((losses * weight).sum()), weights + float(weight.sum())
         if not last:
-            path += chat_format.turn(shown.turns[i])
+            path += renderer.turn(shown.turns[i])
     assert float(imitation_loss(model, [tree]).detach()) == pytest.approx(total / weights, abs=1e-4)
 
 

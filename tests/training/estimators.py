@@ -1,0 +1,16 @@
+"""Advantage estimators as a user would write them, named by import path in tests."""
+
+
+def alternating(played, config, state):
+    """Moves a model with random weights, which earns nothing."""
+    return [i % 3 - 1.0 for i in range(len(played))]
+
+
+def later_tokens(played, config, state):
+    """A value for each token, which depends on the steps before."""
+    state["steps"] = state.get("steps", 0) + 1
+    state["seen"] = [*state.get("seen", ()), len(played)]
+    return [
+        [(i % 3 - 1.0) * (t + state["steps"]) for t in range(sum(p.episode.traces[p.seat].loss_mask))]
+        for i, p in enumerate(played)
+    ]

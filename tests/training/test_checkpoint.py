@@ -1,0 +1,67 @@
+"""Training states and checkpoint folders on disk."""
+
+import os
+import subprocess
+
+import pytest
+import torch
+
+from slim_rl.core.errors import UserError
+from slim_rl.engines.model import load_model
+from slim_rl.training.checkpoint import load_state, save_model, save_state
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    weights = torch.randn(3, 4)
+    state = {
+        "model": {"w": weights},
+        "run": {"step": 3, "history": [{"reward": 0.5}], "estimator": {"a": [1]}},
+    }
+    assert load_state(tmp_path / "state.pt") is None
+    save_state(tmp_path / "state.pt", state)
+    loaded = load_state(tmp_path / "state.pt")
+    assert torch.equal(loaded["model"]["w"], weights) and loaded["run"] == state["run"]
+
+
+class Trap:
+    def __reduce__(self):
+        return os.mkdir, ("sprung",)
+
+
+def test_no_code_runs_when_a_state_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"run": Trap()}, tmp_path / "state.pt")
+    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+        load_state(tmp_path / "state.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_told_in_a_sentence_and_the_state_before_stays(tmp_path):
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        save_state(tmp_path / "state.pt", {"run": {"step": 1}})
+        with pytest.raises(UserError, match=r"state\.pt could not be written: the disk is full"):
+            save_state(tmp_path / "state.pt", {"run": {"step": 2}, "model": torch.zeros(100_000)})
+        assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+        assert load_state(tmp_path / "state.pt") == {"run": {"step": 1}}
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_a_checkpoint_without_a_tokenizer(tmp_path, model, tokenizer):
+    save_model(tmp_path / "model", model, tokenizer)
+    load_model(tmp_path / "model")
+    for file in (tmp_path / "model").glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="has no tokenizer"):
+        load_model(tmp_path / "model")
+
+
+def test_a_checkpoint_that_is_none(tmp_path):
+    with pytest.raises(UserError, match="nowhere is neither a folder nor a checkpoint"):
+        load_model(tmp_path / "nowhere")
