@@ -1,4 +1,4 @@
-"""One-seat games whose world is a set of tools: what all of them share."""
+"""The base class of games with one seat that calls tools."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 from slim_rl.core.message import Message, Tool, ToolCall
 
 _MISTAKES = {
-    "invalid_json": "The arguments of this tool call are not a JSON object.",
+    "invalid_json": "This tool call is not valid JSON, or its arguments are not a JSON object.",
     "unclosed_block": "This tool call does not end; close it before your turn ends.",
     "missing_name": "This tool call names no tool.",
-    "unknown_tool": "There is no such tool.",
+    "unknown_tool": "There is no tool of this name.",
 }
 
 
 class ToolGame(ABC):
     """A game of one seat that calls tools and then answers; see `slim_rl.core.game.Game`.
 
-    A turn with tool calls runs them in order; a turn without is the answer and ends the game. A malformed call is
-    answered with what is wrong, counted by kind in the metrics, and costs a turn like any other.
+    A turn with tool calls runs them in order. A turn without any is the answer and ends the game. A malformed call is
+    answered with what is wrong and counted by kind in the metrics.
 
     Args:
         max_turns: turns after which the game is truncated.
     """
 
-    seats = ("solver",)
+    seats: tuple[str, ...] = ("solver",)
 
     def __init__(self, game_id: str, prompt: Sequence[Message], max_turns: int):
         self.game_id = game_id
@@ -79,7 +79,5 @@ class ToolGame(ABC):
         malformed = {f"calls.{status}": self.calls[status] for status in _MISTAKES}
         return {"turns": self._turns, "calls": self.calls.total(), **malformed}
 
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
+    async def close(self) -> None:  # noqa: B027
+        """Override it to free what the tools hold."""

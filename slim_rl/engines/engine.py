@@ -1,13 +1,15 @@
-"""What samples tokens. An engine works on token ids alone: no text, no games, no roles."""
+"""The interface of engines. An engine samples tokens from token ids; it knows no text, no games and no roles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from slim_rl.core.errors import EpisodeFailed
+
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one continuation is drawn."""
+    """How one continuation is sampled."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -15,9 +17,9 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     """Sampling ends with the first of these; it belongs to the continuation."""
     seed: int = 0
-    """The same seed on the same input draws the same tokens, whoever else is in the batch."""
+    """The same seed on the same input draws the same tokens, whatever else is in the batch."""
     session: str | None = None
-    """Names a growing sequence, so that an engine can keep what it computed for its beginning."""
+    """Names a growing sequence, so that an engine can keep the keys and values of its beginning."""
 
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -25,21 +27,21 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(frozen=True)
 class Generation:
-    """A continuation: one entry of `logprobs` (natural log, at the sampling temperature) a token."""
+    """A continuation: one entry of `logprobs` (natural log, at the sampling temperature) for each token."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason
-    """`abort`: the engine was told to end it; what there is can be continued."""
+    """`abort`: the engine was told to stop; the tokens sampled so far can be continued."""
 
 
-class EngineFailed(Exception):
-    """A continuation could not be had: the engine is gone, overloaded or talks nonsense."""
+class EngineFailed(EpisodeFailed):
+    """The engine gave no continuation: it is gone, overloaded, or its answer makes no sense."""
 
 
 class Engine(Protocol):
     max_context_tokens: int
-    """Prompt and continuation together may not be longer."""
+    """The limit on prompt and continuation together."""
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         """Raises EngineFailed."""

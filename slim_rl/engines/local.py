@@ -1,42 +1,40 @@
 """An engine in this process: a Hugging Face causal LM in torch.
 
-Requests that wait at the same time are sampled as one batch. Three things make it fast: a session
-keeps its keys and values, so a dialogue's next turn computes only the new tokens; prompts that are
-the same (a GRPO group) are computed once; rows that have stopped leave the batch.
+Requests that wait at the same time are sampled as one batch. Three things make it fast: a session keeps its keys and
+values, so the next turn of a dialogue computes only the new tokens; identical prompts (a GRPO group) are computed once;
+rows that have stopped leave the batch.
 
-Every request draws from a random stream of its own, so it draws the same whoever shares its batch, but for
-the last digits of the probabilities, which depend on the batch's shape.
+Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
+probabilities depend on the shape of the batch.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.core.errors import UserError
+from slim_rl.engines.engine import FinishReason, Generation, Sampling
 
 _KINDS = ("qwen2", "qwen3", "llama")
 
 
-@lru_cache(maxsize=8)
-def _turn(loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
-    """One engine samples at a time. Were it several, who shares a batch, and with it the last digits, would
-    depend on which of them is faster today."""
-    return asyncio.Lock()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+"""In each event loop, one engine samples at a time. If several did, the members of a batch, and with them the last
+digits, would depend on which engine is faster."""
 
 
 class LocalEngine:
     """Samples from `model`.
 
     Args:
-        model: a Qwen2, Qwen3 or Llama with full attention; weights are read at every call, so a trainer may update them between calls; it must
-            then call `reset`, because kept keys and values belong to the old weights.
+        model: a Qwen2, Qwen3 or Llama with full attention. Its weights are read at every call, so a trainer may update
+            them between calls; it must then call `reset`, because kept keys and values belong to the old weights.
         max_batch_sequences: more waiting requests than this are served in several batches.
 
     Raises:
@@ -64,24 +62,24 @@ class LocalEngine:
         self._kept.pop(session, None)
 
     def abort(self, session: str | None = None) -> None:
-        """End what waits or is being sampled, of one session or all, with the tokens there are."""
+        """End the requests of one session, or all, with the tokens sampled so far."""
         for request in (*self._running, *(request for request, _ in self._waiting)):
             if session in (None, request.sampling.session):
                 request.aborted = True
 
     def reset(self) -> None:
-        """Forget every session; to be called when the weights have changed."""
+        """Forget every session. Must be called when the weights have changed."""
         self._kept.clear()
 
     async def _serve(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # whoever is about to ask joins this batch
-            async with _turn(asyncio.get_running_loop()):
+            await asyncio.sleep(0)  # requests of this tick join the batch
+            async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
                 answers = [answer for _, answer in batch]
                 self._running = [request for request, _ in batch]
                 try:
-                    # In a thread, so that a partner behind an API can be talked to meanwhile.
+                    # In a thread, so that games and services are not held up.
                     generations = await asyncio.to_thread(self._sample, self._running)
                 except BaseException as error:
                     for answer in answers:
@@ -107,10 +105,10 @@ class LocalEngine:
         logits = self._forward(new_ids, starts, cache)
 
         lengths = starts + torch.tensor([len(ids) for ids in new_ids])
-        rows = list(range(len(requests)))  # which request each row of the cache belongs to
+        rows = list(range(len(requests)))  # the request of each row of the cache
         tokens: list[list[int]] = [[] for _ in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
-        reasons: list[FinishReason | None] = [None] * len(requests)
+        reasons: dict[int, FinishReason] = {}
         uniforms = [_uniforms(r.sampling) for r in requests]
         temperatures = torch.tensor([r.sampling.temperature for r in requests])
         while True:
@@ -119,8 +117,9 @@ class LocalEngine:
             for row, token, logprob in zip(rows, drawn.tolist(), drawn_logprobs.tolist(), strict=True):
                 tokens[row].append(token)
                 logprobs[row].append(logprob)
-                reasons[row] = _finish_reason(tokens[row], requests[row])
-            going = [i for i, row in enumerate(rows) if reasons[row] is None]
+                if reason := _finish_reason(tokens[row], requests[row]):
+                    reasons[row] = reason
+            going = [i for i, row in enumerate(rows) if row not in reasons]
             for i in set(range(len(rows))) - set(going):
                 self._keep(requests[rows[i]], tokens[rows[i]], cache, i)
             if not going:
@@ -131,28 +130,28 @@ class LocalEngine:
                 lengths, drawn = lengths[going], drawn[going]
             logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
             lengths = lengths + 1
-        return [
-            Generation(ids, lps, reason) for ids, lps, reason in zip(tokens, logprobs, reasons, strict=True)
-        ]
+        return [Generation(tokens[i], logprobs[i], reasons[i]) for i in range(len(requests))]
 
     def _prefixes(self, requests: list["_Request"]) -> list["_Prefix"]:
-        """What is already computed of each request: its session so far, or its prompt, made once."""
+        """The computed beginning of each request: its session so far, or its prompt, computed once."""
         found: list[_Prefix | None] = []
         for request in requests:
             kept = self._kept.get(request.sampling.session or "")
-            usable = kept is not None and request.input_ids[: len(kept.ids)] == kept.ids
-            found.append(kept if usable and len(kept.ids) < len(request.input_ids) else None)
+            if kept and (
+                len(kept.ids) >= len(request.input_ids) or request.input_ids[: len(kept.ids)] != kept.ids
+            ):
+                kept = None
+            found.append(kept)
         prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, found, strict=True) if p is None})
         made = self._prefill(prompts)
         return [p or made[r.input_ids[:-1]] for r, p in zip(requests, found, strict=True)]
 
     def _prefill(self, prompts: list[tuple[int, ...]]) -> dict[tuple[int, ...], "_Prefix"]:
         config = self.model.config
-        empty = torch.empty(
-            config.num_hidden_layers, 2, config.num_key_value_heads, 0, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-            dtype=self.model.dtype, device=self.model.device,
-        )  # fmt: skip
-        made = {(): _Prefix((), empty)}
+        dimension = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = config.num_hidden_layers, 2, config.num_key_value_heads, 0, dimension
+        empty = torch.empty(shape, dtype=self.model.dtype, device=self.model.device)
+        made: dict[tuple[int, ...], _Prefix] = {(): _Prefix((), empty)}
         prompts = [prompt for prompt in prompts if prompt]
         if prompts:
             cache = _Cache.of([empty] * len(prompts), max(map(len, prompts)))
@@ -162,11 +161,11 @@ class LocalEngine:
 
     def _keep(self, request: "_Request", tokens: list[int], cache: "_Cache", row: int) -> None:
         if request.sampling.session is not None:
-            ids = request.input_ids + tuple(tokens[:-1])  # the last one was sampled, never fed
+            ids = request.input_ids + tuple(tokens[:-1])  # the last token was sampled, never fed
             self._kept[request.sampling.session] = _Prefix(ids, cache.row(row, len(ids)))
 
     def _forward(self, ids: Sequence[Sequence[int]], starts: torch.Tensor, cache: "_Cache") -> torch.Tensor:
-        """Feed `ids[i]` at positions `starts[i]`, …; return the logits (batch, vocabulary) after each row."""
+        """Feed `ids[i]` from position `starts[i]` on; returns the logits (batch, vocabulary) after each row."""
         device = self.model.device
         width = max(map(len, ids))
         padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids], device=device)
@@ -209,8 +208,8 @@ class _Prefix(NamedTuple):
 class _Cache:
     """Keys and values of a batch whose rows have different lengths, each starting at position 0.
 
-    Padded queries write beyond the end of their row; that is harmless, because no query sees a
-    position later than its own, and the row's next token overwrites what was there.
+    Padded queries write beyond the end of their row. That is harmless, because no query sees a position later than its
+    own, and the row's next token overwrites it.
     """
 
     def __init__(self, kv: torch.Tensor):
@@ -231,7 +230,7 @@ class _Cache:
         self._kv = self._kv[:, :, rows]
 
     def place(self, positions: torch.Tensor) -> torch.Tensor:
-        """Say where the next `update` writes; return the mask (batch, 1, queries, keys) that goes with it."""
+        """Set where the next `update` writes; returns its attention mask (batch, 1, queries, keys)."""
         batch = positions.shape[0]
         self._rows = torch.arange(batch, device=positions.device)[:, None].expand_as(positions)
         self._positions = positions.clamp(max=self._kv.shape[4] - 1)
@@ -239,14 +238,16 @@ class _Cache:
         keys = torch.arange(self._used, device=positions.device)
         return (keys <= positions[:, :, None])[:, None]
 
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__):
-        """Called by each attention layer: (batch, heads, queries, dimension) in, all keys and values out."""
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Called by each attention layer: takes (batch, heads, queries, dimension), returns all keys and values."""
         kv = self._kv[layer]
         kv[0][self._rows, :, self._positions] = keys.transpose(1, 2)
         kv[1][self._rows, :, self._positions] = values.transpose(1, 2)
         return kv[0, :, :, : self._used], kv[1, :, :, : self._used]
 
-    def get_seq_length(self, *_) -> int:
+    def get_seq_length(self, *_: Any) -> int:
         return self._used
 
 
@@ -254,8 +255,10 @@ def _uniforms(sampling: Sampling) -> np.ndarray:
     return np.random.Generator(np.random.Philox(sampling.seed)).random(sampling.max_new_tokens)
 
 
-def _draw(logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor):
-    """One token a row by inverting the distribution function at `uniforms` (batch,) in [0, 1)."""
+def _draw(
+    logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One token per row, by inverting the distribution function at `uniforms` (batch,) in [0, 1)."""
     temperatures, uniforms = temperatures.to(logits.device), uniforms.to(logits.device)
     logprobs = torch.log_softmax(logits / temperatures.where(temperatures > 0, 1.0)[:, None], dim=-1)
     cumulative = logprobs.double().exp().cumsum(dim=-1)

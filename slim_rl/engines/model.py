@@ -1,4 +1,4 @@
-"""Checkpoints as models in this process."""
+"""Loads checkpoints."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from slim_rl.core.errors import UserError
 
-disable_progress_bar()  # a checkpoint this small needs none; long work has bars of its own
+disable_progress_bar()  # our own long work has bars of its own
 
 
 def checkpoint_folder(name: str) -> Path:
-    """The folder of a checkpoint that is named by its path or hub name; fetched from the hub if need be.
+    """The folder of a checkpoint, given by its path or hub name; downloaded if need be.
 
     Raises:
         UserError: there is no such checkpoint, or it has no tokenizer.
@@ -27,7 +27,7 @@ def checkpoint_folder(name: str) -> Path:
             )
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"{name} is neither a folder nor a checkpoint to be had: {reason}") from error
+            raise UserError(f"{name} is neither a folder nor a checkpoint on the hub: {reason}") from error
     if not any((folder / f).exists() for f in ("tokenizer.json", "vocab.json")):
         raise UserError(
             f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "
@@ -39,7 +39,7 @@ def checkpoint_folder(name: str) -> Path:
 def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM in fp32 with its tokenizer, from a folder or a hub name; on the GPU if there is one.
 
-    In bf16 most of AdamW's steps at the learning rates of RL would be rounded away.
+    In bf16, rounding would lose most of AdamW's steps at the learning rates of RL.
 
     Raises:
         UserError: there is no such checkpoint, or it has no tokenizer.
@@ -51,4 +51,4 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{name} is not a checkpoint that can be loaded: {reason}") from error
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer  # type: ignore[arg-type]

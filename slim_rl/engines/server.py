@@ -1,14 +1,12 @@
-"""The local engine behind SGLang's HTTP interface, as far as SLIME and sglang-router use it.
+"""The local engine behind SGLang's HTTP interface: the part that SLIME and sglang-router use.
 
     python -m slim_rl.engines.server --model CHECKPOINT [--host ADDRESS] [--port PORT]
 
-With it the rollout side of SLIME runs without a GPU. Interface after SGLang's `http_server.py`,
-`io_struct.py` and `sampling_params.py`. It samples from the whole distribution, so `top_p`, `top_k` and
-penalties are refused, and it does not stream. A stop string is looked for once a continuation is whole; the
-tokens after it are thrown away, which changes nothing but the time it takes.
+With it, the rollout side of SLIME runs without a GPU. The interface follows SGLang's `http_server.py`, `io_struct.py`
+and `sampling_params.py`. The server samples from the whole distribution, so it refuses `top_p`, `top_k` and penalties,
+and it does not stream. It looks for stop strings once a continuation is complete, and drops the tokens after the first.
 """
 
-import argparse
 import asyncio
 import logging
 import random
@@ -19,13 +17,15 @@ from typing import Annotated, Any, Literal
 
 import torch
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from transformers import PreTrainedTokenizerBase
 
+from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import Generation, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
-from slim_rl.core.errors import UserError, told_in_a_sentence
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def _listed(value: Any) -> Any:
 
 
 class SamplingParams(BaseModel):
-    """SGLang's, as far as they can be honoured; null is the default, as there."""
+    """Those of SGLang's parameters that are supported. null means the default, as in SGLang."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,12 +50,12 @@ class SamplingParams(BaseModel):
     stop: Annotated[list[str], BeforeValidator(_listed)] = []
     stop_token_ids: Annotated[list[int], _default_for_none([])] = []
     n: Annotated[int, Field(ge=1), _default_for_none(1)] = 1
-    sampling_seed: int | None = Field(None, ge=0)
+    sampling_seed: int | None = Field(default=None, ge=0)
     no_stop_trim: Annotated[bool, _default_for_none(False)] = False
     ignore_eos: Annotated[bool, _default_for_none(False)] = False
     skip_special_tokens: Annotated[bool, _default_for_none(True)] = True
     spaces_between_special_tokens: Annotated[bool, _default_for_none(True)] = True
-    # What would change the distribution is taken only where it changes nothing.
+    # Parameters that change the distribution are accepted only with the value that does not.
     top_p: Annotated[Literal[1], _default_for_none(1)] = 1
     top_k: Annotated[Literal[-1, 1073741824], _default_for_none(-1)] = -1
     min_p: Annotated[Literal[0], _default_for_none(0)] = 0
@@ -66,7 +66,7 @@ class SamplingParams(BaseModel):
 
 
 class GenerateRequest(BaseModel):
-    """The body of `/generate`; what else SGLang knows is ignored if it does not change the answer."""
+    """The body of `/generate`. Other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -78,7 +78,7 @@ class GenerateRequest(BaseModel):
 
 
 class Server:
-    """Answers SGLang's requests with `engine`."""
+    """Answers SGLang's requests from `engine`."""
 
     def __init__(self, engine: LocalEngine, tokenizer: PreTrainedTokenizerBase, model_path: str):
         self.engine = engine
@@ -132,7 +132,7 @@ class Server:
             Sampling(min(params.max_new_tokens, room), params.temperature, tuple(stops), seed + i, rid)
             for i in range(params.n)
         ]
-        async with self._updating:  # weights that are being read are not sampled from
+        async with self._updating:  # no sampling while weights are being read
             self._requests += params.n
         try:
             sampled = await asyncio.gather(*(self.engine.generate(asked.input_ids, s) for s in samplings))
@@ -175,7 +175,7 @@ class Server:
         return {"text": text, "output_ids": trimmed, "meta_info": meta}
 
     def _text(self, ids: list[int], params: SamplingParams) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=params.skip_special_tokens)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=params.skip_special_tokens))
 
     def _finish(self, generation: Generation) -> dict[str, Any]:
         match generation.finish_reason:
@@ -187,7 +187,7 @@ class Server:
                 return {"type": "abort", "message": "Aborted by /abort_request."}
 
     def _first_stop(self, ids: list[int], params: SamplingParams) -> tuple[str, int] | None:
-        """The stop string that appears first, and after how many tokens; None without one."""
+        """The first stop string, and the number of tokens up to its end; None without one."""
         text = self._text(ids, params)
         if not any(stop in text for stop in params.stop):
             return None
@@ -242,7 +242,7 @@ class Server:
         elif body.get("rid"):
             self.engine.abort(body["rid"])
         else:
-            raise ValueError("neither rid nor abort_all says which requests to abort")
+            raise ValueError("rid or abort_all must say which requests to abort")
         return web.Response()
 
     async def flush_cache(self, request: web.Request) -> web.Response:
@@ -252,7 +252,7 @@ class Server:
         return web.Response(text="Cache flushed.\n")
 
     async def update_weights_from_disk(self, request: web.Request) -> web.Response:
-        """Wait for what is being sampled (or abort it), then read the weights; new requests wait for them."""
+        """Wait for the running requests (or abort them), then read the weights. New requests wait."""
         body = await _body(request)
         if not isinstance(path := body.get("model_path"), str):
             raise ValueError("model_path must name a checkpoint folder")
@@ -275,7 +275,7 @@ class Server:
         model, _ = load_model(path)
         theirs, ours = model.state_dict(), self.engine.model.state_dict()
         if {n: w.shape for n, w in theirs.items()} != {n: w.shape for n, w in ours.items()}:
-            raise UserError(f"{path} is a checkpoint of another architecture than {self.model_path}.")
+            raise UserError(f"{path} has another architecture than {self.model_path}.")
         self.engine.model.load_state_dict(theirs)
 
 
@@ -290,7 +290,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 @web.middleware
-async def _bad_requests_in_a_sentence(request: web.Request, handler):
+async def _bad_requests_in_a_sentence(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except ValidationError as error:
@@ -303,11 +303,11 @@ async def _bad_requests_in_a_sentence(request: web.Request, handler):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The local engine behind SGLang's HTTP interface.")
+    parser = argument_parser(__doc__)
     parser.add_argument("--model", required=True, help="checkpoint folder or hub name")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=30000)
-    parser.add_argument("--threads", type=int, default=None, help="of torch; all cores if not given")
+    parser.add_argument("--threads", type=int, default=None, help="torch threads; default: all cores")
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)

@@ -1,15 +1,12 @@
-"""An engine behind SGLang's HTTP interface: a server, or a router before many."""
+"""An engine behind SGLang's HTTP interface: one server, or a router in front of many."""
 
 import asyncio
-import os
 import shlex
-import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +16,18 @@ from tenacity import (
     RetryError,
     retry_if_exception_type,
     stop_after_delay,
-    stop_any,
     wait_random_exponential,
 )
 
-from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.core.errors import UserError
+from slim_rl.engines.engine import EngineFailed, Generation, Sampling
+from slim_rl.runtime.process import end, wait_until
 
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
 
 class _Transient(Exception):
-    """An answer that may be another one in a moment."""
+    """A transient error; retry."""
 
 
 class SGLangEngine:
@@ -38,9 +35,8 @@ class SGLangEngine:
 
     Args:
         url: of the server or router, without a path.
-        retry_seconds: what may pass with time (no connection, 429, 5xx, a request that hangs) is tried again
-            for so long.
-        timeout_seconds: after which a request counts as hung.
+        retry_seconds: retry transient failures (no connection, 429, 5xx, a request that hangs) for up to this long.
+        timeout_seconds: a request that takes longer counts as hung.
     """
 
     def __init__(
@@ -70,8 +66,8 @@ class SGLangEngine:
         """The server's answer as it came.
 
         Args:
-            sampling_params: what SGLang shall heed beside what `sampling` says, by SGLang's names.
-            given_up: whether nobody waits for the answer any more, so that it is not tried again.
+            sampling_params: extra sampling parameters, by SGLang's names.
+            given_up: whether the answer is no longer needed, so that it is not retried.
 
         Raises:
             EngineFailed
@@ -90,13 +86,13 @@ class SGLangEngine:
                 "sampling_seed": sampling.seed & 0x7FFFFFFF,
             },
         }
-        # A router that hashes consistently sends a dialogue to the server that has its beginning.
+        # A router with consistent hashing sends a dialogue to the server that has cached its beginning.
         headers = {"X-SMG-Routing-Key": sampling.session} if sampling.session else None
         try:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
                 wait=wait_random_exponential(multiplier=0.25, max=10),
-                stop=stop_any(stop_after_delay(self._retry_seconds), lambda attempt: given_up()),
+                stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),
             ):
                 with attempt:
                     return await self._post(payload, headers)
@@ -110,7 +106,7 @@ class SGLangEngine:
     async def _post(self, payload: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
         if self._client is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
-            # The servers queue by themselves; a proxy in the environment is not for them.
+            # The servers queue requests themselves. A proxy of the environment is not meant for them.
             connector = aiohttp.TCPConnector(limit=0)
             self._client = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=False)
         async with self._client.post(self._url, json=payload, headers=headers) as response:
@@ -119,13 +115,13 @@ class SGLangEngine:
                     return await response.json()
                 told = f"{response.status}: {(await response.text())[:500]}"
             except (ValueError, aiohttp.ClientError) as error:
-                raise _Transient(f"an answer that cannot be read: {error}") from error
+                raise _Transient(f"an unreadable answer: {error}") from error
             if response.status in _TRANSIENT_STATUSES:
                 raise _Transient(told)
             raise EngineFailed(f"{self._url} answered {told}")
 
     def release(self, session: str) -> None:
-        """The server forgets by itself."""
+        """No-op: SGLang evicts its own cache."""
 
     async def close(self) -> None:
         if self._client is not None:
@@ -135,36 +131,31 @@ class SGLangEngine:
 
 @contextmanager
 def serving(command: str, checkpoint: Path, start_seconds: float = 1800.0) -> Iterator[str]:
-    """Run a server with the weights of `checkpoint`, and end it afterwards; gives its address.
+    """Run a server with the weights of `checkpoint`, and end it afterwards. Yields its address.
 
     Args:
-        command: its command line, with {model} and {port} where they belong, for example
+        command: its command line, with {model} and {port} as placeholders, for example
             `python3 -m sglang.launch_server --model-path {model} --port {port}`.
 
     Raises:
-        UserError: it ended before it was ready, or was not ready in time.
+        UserError: the command cannot be started, or the server ended or was not ready in time.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [word.format(model=checkpoint, port=port) for word in shlex.split(command)]
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(words, start_new_session=True)
     try:
-        until = time.monotonic() + start_seconds
-        while not _healthy(url):
-            if process.poll() is not None or time.monotonic() > until:
-                raise UserError(f"The server {shlex.join(words)} did not come up; its last lines say why.")
-            time.sleep(0.5)
+        words = [word.format(model=checkpoint, port=port) for word in shlex.split(command)]
+        process = subprocess.Popen(words, start_new_session=True)
+    except (OSError, ValueError, LookupError) as error:
+        raise UserError(f"The server {command!r} cannot be started: {error}.") from None
+    try:
+        wait_until(lambda: process.poll() is not None or _healthy(url), start_seconds, every_seconds=0.5)
+        if process.poll() is not None or not _healthy(url):
+            raise UserError(f"The server {shlex.join(words)} did not come up; its last output says why.")
         yield url
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process, grace_seconds=60.0)
 
 
 def _healthy(url: str) -> bool:
@@ -176,19 +167,17 @@ def _healthy(url: str) -> bool:
 
 
 def generation(answer: dict[str, Any]) -> Generation:
-    """What SGLang's answer says was sampled.
+    """The tokens in an answer of SGLang.
 
     Raises:
-        EngineFailed: it lacks tokens or log-probs.
+        EngineFailed: tokens or log-probs are missing.
     """
     try:
         sampled = answer["meta_info"].get("output_token_logprobs") or []
         reason = answer["meta_info"]["finish_reason"]["type"]
         result = Generation([int(t[1]) for t in sampled], [float(t[0]) for t in sampled], reason)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise EngineFailed(f"an answer that is not SGLang's: {type(error).__name__} {error}") from error
+        raise EngineFailed(f"the answer is not SGLang's: {type(error).__name__} {error}") from error
     if not sampled and reason != "abort":
-        raise EngineFailed(
-            "an answer without output_token_logprobs; does something on the way strip meta_info?"
-        )
+        raise EngineFailed("the answer has no output_token_logprobs; does a proxy strip meta_info?")
     return result

@@ -1,6 +1,8 @@
 """Parameters of the players that are models."""
 
-from pydantic import Field
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
 
 from slim_rl.core.parameters import Section
 
@@ -20,11 +22,23 @@ class ServiceConfig(Section):
     max_concurrent: int = Field(64, ge=1)
     """Calls under way at once."""
     timeout_seconds: float = Field(60.0, gt=0)
-    """Time limit of one call; then it is made again."""
+    """Time limit of one call; then it is retried."""
     max_retries: int = Field(6, ge=0)
-    """Calls after the first for one turn; then the episode has failed."""
+    """Retries per turn; then the episode has failed."""
     max_cost_dollars: float | None = Field(None, gt=0)
-    """What one stage may spend, interruptions included; then it stops and can be resumed. null for no limit."""
+    """Budget of one run of a stage, interrupted parts included; then it stops and can be resumed. null for no limit.
+    Needs a price in slim_rl/players/prices.yaml."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            if not parts.hostname or parts.port == 0:
+                raise ValueError("it names no host or no port")
+        except ValueError as error:  # also a port out of range
+            raise ValueError(f"base_url is {url}, which is not an address: {error}") from None
+        return url
 
 
 class ModelConfig(Section):

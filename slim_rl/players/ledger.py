@@ -1,5 +1,6 @@
-"""What a partner's API has cost and said: a line a call on disk, so that no interruption makes it paid again."""
+"""Append-only log of a service's calls: cost and reply, so that no reply is paid for twice."""
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +9,17 @@ from typing import Any
 
 import yaml
 
-from slim_rl.errors import UserError
-from slim_rl.journal import Journal, read_lines
+from slim_rl.core.errors import UserError
+from slim_rl.runtime.journal import Journal, read_lines
 
-PRICES = Path("conf/prices.yaml")
+PRICES = Path(__file__).with_name("prices.yaml")
 Bought = tuple[str, Sequence[Any]]
-"""A reply, and the name under which it is kept."""
+"""A reply and the key it is kept by."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars for a million tokens."""
+    """Dollars per million tokens."""
 
     prompt: float
     cached_prompt: float
@@ -32,58 +33,62 @@ class Price:
         ) / 1e6
 
 
-def price_of(model: str, path: Path = PRICES) -> Price | None:
-    """What the table says of `model`, or of the model that it is a dated version of; None if nothing.
+def price_of(model: str) -> Price | None:
+    """The listed price of `model`, or of the model that it is a dated version of; None if there is none.
 
     Raises:
-        UserError: the table cannot be read.
+        UserError: the price list cannot be read.
     """
     try:
-        table = yaml.safe_load(path.read_text(encoding="utf-8"))
+        table = yaml.safe_load(PRICES.read_text(encoding="utf-8"))
         prices = {name: Price(**row) for name, row in table.items()}
-    except FileNotFoundError:
-        return None
     except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is not a table of prices (prompt, cached_prompt and completion for each model): {error}."
+            f"{PRICES} is not a price list (prompt, cached_prompt and completion for each model): {error}."
         ) from None
-    # "gpt-4.1-2025-04-14" is a gpt-4.1, "gpt-4.1-mini" is not.
+    # "gpt-4.1-2025-04-14" is a version of gpt-4.1; "gpt-4.1-mini" is not.
     versions = [name for name in prices if model == name or model.startswith(f"{name}-2")]
     return prices[max(versions, key=len)] if versions else None
 
 
 class Ledger:
-    """Sums over all calls and the replies that they bought, those before an interruption too.
+    """The calls to one service: totals of this run, interrupted parts included, and the replies of all runs.
 
-    A call's cost and its reply are one line, so a reply that was paid for is there to be heard again, by the
-    dialogue that a killed process did not bring to its end.
+    A call's cost and its reply are one line, so a reply that was paid for is found again after a kill.
 
     Args:
-        path: gets a line a call, as JSON; None keeps everything in memory alone.
-        price: None if it is not known; then `dollars` stays 0.
+        path: gets a JSON line for each call; None keeps everything in memory.
+        price: None if it is unknown; then `dollars` stays 0.
+        run: names the run, such as "evaluate/0f3a...". Every line has the name of its run.
     """
 
-    def __init__(self, path: Path | None, price: Price | None):
+    def __init__(self, path: Path | None, price: Price | None, run: str):
         self.price = price
         self.totals: Counter[str] = Counter()
-        """`calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `dollars`, and how many calls or
-        replies came to each other end (`RateLimitError`, `mended`, `asked_again`, …)."""
+        """Of this run: `calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `dollars`, and the number of
+        calls or replies by outcome (`RateLimitError`, `mended_turns`, `asked_again`, ...)."""
         self.replies: dict[str, Sequence[Any]] = {}
-        """What was said, by name."""
+        """By key."""
+        self._run, self._path = run, path
+        self._adding = threading.Lock()
+        self._journal: Journal | None = None
         for line in read_lines(path) if path is not None else ():
-            self._add(**line)
-        self._journal = Journal(path) if path is not None else None
+            reply, of = line.pop("reply", None), line.pop("run", None)
+            self._count(reply, line if of == run else {})
 
-    def add(self, reply: Bought | None = None, **entry: Any) -> None:
-        """Note a call or what became of a reply.
+    def add(self, reply: Bought | None = None, /, **entry: float) -> None:
+        """Add a line.
 
         Args:
-            reply: what was said, to be found in `replies`.
+            reply: is found in `replies` from now on.
             entry: numbers to be added to the totals, by name.
         """
-        self._add(reply, **entry)
-        if self._journal is not None:
-            self._journal.append({**entry, "reply": reply} if reply else entry)
+        line: dict[str, Any] = {"run": self._run, **entry, **({"reply": reply} if reply else {})}
+        with self._adding:
+            self._count(reply, entry)
+            if self._path is not None:
+                self._journal = self._journal or Journal(self._path)
+                self._journal.append(line)
 
     def add_call(
         self, prompt_tokens: int, cached_tokens: int, completion_tokens: int, reply: Bought | None = None
@@ -98,9 +103,16 @@ class Ledger:
             dollars=dollars,
         )
 
-    def _add(self, reply: Bought | None = None, **entry: Any) -> None:
+    def bill(self) -> dict[str, float]:
+        """The totals; no `dollars` where the price is unknown."""
+        totals: dict[str, float] = {name: round(number, 6) for name, number in self.totals.items()}
+        if self.price is None:
+            totals.pop("dollars", None)
+        return totals
+
+    def _count(self, reply: Bought | None, entry: dict[str, Any]) -> None:
         if reply is not None:
-            name, bought = reply
-            self.replies[name] = bought
+            key, bought = reply
+            self.replies[key] = bought
         for name, number in entry.items():
             self.totals[name] += number

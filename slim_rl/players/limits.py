@@ -1,4 +1,4 @@
-"""How fast a service may be called: requests and tokens in any minute, calls at a time, pauses for all."""
+"""The rate at which a service may be called: requests and tokens per minute, calls at once, common pauses."""
 
 import asyncio
 import random
@@ -18,19 +18,18 @@ class Call:
     started: float
     """By the event loop's clock, seconds."""
     tokens: int
-    """An estimate, to be replaced by what the call used."""
+    """An estimate; the caller replaces it by what the call used."""
 
 
 class Limits:
-    """Lets calls through, first come, first served. Belongs to one event loop.
+    """Lets calls through in the order in which they arrive. Belongs to one event loop.
 
-    A call counts from before it is sent until a minute after it has ended, for nobody here knows when in
-    between the service counted it: so the service never sees more than the limit in any minute, whatever
-    the network does.
+    A call counts from before it is sent until a minute after it has ended, because we cannot know when in between the
+    server counted it. So the server never sees more than the limit in any minute, whatever the network does.
 
     Args:
         max_requests, max_tokens: in any `window_seconds`; None for no limit.
-        max_concurrent: calls under way at a time.
+        max_concurrent: calls under way at once.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Limits:
 
     @asynccontextmanager
     async def call(self, tokens: int) -> AsyncIterator[Call]:
-        """Wait until a call of about so many tokens may be sent; it is over when the context ends."""
+        """Wait until a call of about this many tokens may be sent; it has ended when the context ends."""
         async with self._free:
             async with self._turnstile:
                 while (wait := self._wait(tokens)) > 0:
@@ -64,27 +63,27 @@ class Limits:
                 self._ended.append((_now(), call.tokens))
 
     def pause(self, refused: Call, seconds: float | None) -> None:
-        """Let nobody through for a while, because the service refused a call.
+        """Let no call through for a while, because the service refused one.
 
         Args:
-            seconds: what the service asked for; without it, twice as long as the time before.
+            seconds: the pause that the service asked for; None doubles the previous one.
         """
         now = _now()
         if seconds is None:
             if refused.started < self._paused_at:
-                return  # sent before the pause that is already being kept
+                return  # sent before the current pause
             self._backoff = min(max(2 * self._backoff, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             seconds = self._backoff * random.uniform(1.0, 1.5)
         self._paused_at = now
         self._paused_until = max(self._paused_until, now + seconds)
 
     def succeeded(self, call: Call) -> None:
-        """The service works again: the next pause is a short one."""
+        """The service works again: the next pause is short."""
         if call.started >= self._paused_at:
             self._backoff = 0.0
 
     def _wait(self, tokens: int) -> float:
-        """Seconds after which to look again; 0 if a call may be sent now."""
+        """Seconds to wait before looking again; 0 if a call may be sent now."""
         now = _now()
         while self._ended and self._ended[0][0] + self._window <= now:
             self._requests -= 1

@@ -1,70 +1,65 @@
 """The policy's seat: token ids in, token ids out, and a record of which of them were sampled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import PlayerFailed
+from slim_rl.core.message import Message, Tool, said
 from slim_rl.engines.engine import Engine, EngineFailed, Sampling
-from slim_rl.players.chat_format import ChatFormat
-from slim_rl.players.player import PlayerFailed
-
-
-@dataclass
-class TokenTrace:
-    """The sequence one seat was conditioned on and is trained on, aligned lists of one length.
-
-    `loss_mask` is 1 exactly on sampled tokens; `logprobs` are 0.0 elsewhere.
-    """
-
-    token_ids: list[int] = field(default_factory=list)
-    loss_mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-
-    def extend(self, token_ids: list[int], logprobs: list[float] | None = None) -> None:
-        """Append context, or sampled tokens with their log-probs."""
-        self.token_ids += token_ids
-        self.loss_mask += [int(logprobs is not None)] * len(token_ids)
-        self.logprobs += logprobs if logprobs is not None else [0.0] * len(token_ids)
+from slim_rl.players.renderer import Renderer
 
 
 class ContextFull(Exception):
-    """The dialogue no longer fits the model's context; the episode ends truncated."""
+    """The dialogue no longer fits the model's context. The episode ends truncated."""
 
 
 class Interrupted(Exception):
-    """The engine was told to end what it sampled; the dialogue can go on from there."""
+    """The engine was told to stop sampling. The dialogue can continue from there."""
 
 
 class PolicyPlayer:
     """A conversation between one seat and an engine.
 
-    What the policy sampled is never decoded and encoded again: what it hears is rendered to tokens that
-    continue the ids that are there.
+    What the policy sampled is never decoded and encoded again: new messages are rendered to tokens that continue the
+    ids that are there.
 
     Args:
-        sampling: for every turn; its seed is the episode's, each turn draws from its own stream.
-        trained: whether its trace is part of the episode; that of a frozen model is not.
+        sampling: for every turn. Its seed is the episode's; each turn draws from its own stream.
+        trained: whether the trace becomes part of the episode; the trace of a frozen model does not.
     """
 
-    def __init__(self, engine: Engine, chat_format: ChatFormat, sampling: Sampling, trained: bool = True):
+    def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling, trained: bool = True):
         self.trace = TokenTrace()
         self.trained = trained
         self._engine = engine
-        self._format = chat_format
-        self._sampling = replace(sampling, stop_token_ids=chat_format.stop_token_ids)
+        self._renderer = renderer
+        self._sampling = replace(sampling, stop_token_ids=renderer.stop_token_ids)
         self._turns = 0
+        self._recalled: list[tuple[Sequence[Message], Message]] = []
+        """Turns of a frozen model from before an interruption, to be read again before its next turn."""
         self._begun: int | None = None
-        """Tokens there are of a turn that was interrupted."""
+        """The number of tokens sampled of a turn that was interrupted."""
 
-    async def respond(self, observation: str, beginning: Sequence[int] = ()) -> str:
-        """Raises ContextFull, Interrupted, PlayerFailed.
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
+        """See `Player.respond`.
 
-        `beginning`: tokens that the turn has to begin with; they are given, not sampled.
+        Args:
+            beginning: tokens that the turn has to begin with. They are given, not sampled.
+
+        Raises:
+            ContextFull, Interrupted, PlayerFailed
         """
+        for past in self._recalled:
+            self.say(past[0], past[1].written, tools)
+        self._recalled.clear()
         if self._begun is None:
-            self._read([*self._heard(observation), *beginning], at_least=1)
+            self._read([*self._heard(observation, tools), *beginning], at_least=1)
         sampled, self._begun = self._begun or 0, None
         room = self._engine.max_context_tokens - len(self.trace.token_ids)
         if room < 1:
@@ -82,49 +77,49 @@ class PolicyPlayer:
         if generation.finish_reason == "abort":
             raise Interrupted
         self._turns += 1
-        said = self.trace.token_ids[-sampled - len(generation.token_ids) :]
-        return self._format.content([*beginning, *said])
+        turn = self.trace.token_ids[-sampled - len(generation.token_ids) :]
+        return self._renderer.parse([*beginning, *turn])
 
-    def recall(self, observation: str, text: str) -> None:
+    def recall(self, observation: Sequence[Message], message: Message) -> None:
         self._turns += 1
-        if not self.trained:  # it has no trace to go on from
-            self.say(observation, text)
+        if not self.trained:  # it has no trace to continue from
+            self._recalled.append((observation, message))
 
     def resume(self, trace: TokenTrace) -> None:
-        """Go on from the trace of an interrupted dialogue, whose finished turns were recalled."""
+        """Continue from the trace of an interrupted dialogue, whose finished turns were recalled."""
         self.trace = trace
         starts = [i for i, step in enumerate(pairwise([0, *trace.loss_mask])) if step == (0, 1)]
         if len(starts) > self._turns:
             self._begun = len(trace.token_ids) - starts[-1]
         elif trace.loss_mask and not trace.loss_mask[-1]:
-            self._begun = 0  # it had heard, and said nothing yet
+            self._begun = 0  # it read the observation, but has not sampled anything yet
 
-    def say(self, observation: str, text: str) -> str:
-        """Take the turn `text`, which somebody else decided on; none of it is sampled. Raises ContextFull."""
-        self._read([*self._heard(observation), *self._format.turn(text)])
-        return text
+    def say(self, observation: Sequence[Message], text: str, tools: Sequence[Tool] = ()) -> Message:
+        """Take the turn `text`, which was decided elsewhere; none of it is sampled. Raises ContextFull."""
+        self._read([*self._heard(observation, tools), *self._renderer.turn(text)])
+        return said(text)
 
     def take_back(self, length: int) -> None:
-        """Forget all but the first `length` tokens of the dialogue."""
+        """Forget everything after the first `length` tokens of the dialogue."""
         trace = self.trace
         for tokens in (trace.token_ids, trace.loss_mask, trace.logprobs):
             del tokens[length:]
-
-    def _read(self, token_ids: list[int], at_least: int = 0) -> None:
-        """Append context, after which there must be room for `at_least` tokens more."""
-        if len(self.trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
-            raise ContextFull
-        self.trace.extend(token_ids)
 
     def close(self) -> None:
         if self._sampling.session is not None:
             self._engine.release(self._sampling.session)
 
-    def _heard(self, observation: str) -> list[int]:
+    def _read(self, token_ids: list[int], at_least: int = 0) -> None:
+        """Append context, after which there must be room for `at_least` more tokens."""
+        if len(self.trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
+            raise ContextFull
+        self.trace.extend(token_ids)
+
+    def _heard(self, observation: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         if not self.trace.token_ids:
-            return self._format.opening(observation)
-        cut = self.trace.token_ids[-1] not in self._format.stop_token_ids
-        return [self._format.stop_token_ids[0]] * cut + self._format.continuation(observation)
+            return self._renderer.opening(observation, tools)
+        cut = self.trace.token_ids[-1] not in self._renderer.stop_token_ids
+        return [self._renderer.stop_token_ids[0]] * cut + self._renderer.continuation(observation)
 
 
 def _turn_seed(episode_seed: int, turn: int, sampled: int) -> int:

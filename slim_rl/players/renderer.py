@@ -1,72 +1,191 @@
-"""A chat format: what is said, as tokens and back. A thin layer over the renderers library.
+"""Turns messages into tokens and sampled tokens into messages: a thin layer over the renderers library.
 
-What was sampled is never rendered again. What follows a closed turn does not depend on what was said in
-it, so the renderer is asked what follows an empty one and never sees sampled tokens, which may be
-malformed in any way. And since few things are said very often, answers are kept.
+What was sampled is never rendered again. What follows a closed turn does not depend on the turn, so the library is
+asked what follows an empty one. It never sees sampled tokens, which may be malformed in any way.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from renderers import Qwen3RendererConfig, create_renderer
-from renderers.base import Renderer
 from transformers import PreTrainedTokenizerBase
 
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
+from slim_rl.core.message import Message, Tool, ToolCall
 
-_KEPT = 8192
+_KEPT, _SHORT = 8192, 1000
+"""Renderings that are cached, and the characters up to which one is worth it: tool output is long and rarely repeated."""
+_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
+            "<tool_response>", "</tool_response>")  # fmt: skip
+_CUT = "\ufdd0"  # a code point that no text may contain
+
+Heard = tuple[tuple[str, str], ...]
+"""Messages as (role, text)."""
 
 
-class ChatFormat:
-    """The chat format that belongs to a tokenizer's model family."""
+class Renderer:
+    """Qwen3's chat format: roles, tools, tool calls and thoughts.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, renderer: Renderer):
-        self.stop_token_ids = tuple(renderer.get_stop_token_ids())
-        """A turn ends with one of these; the first closes a turn that was cut."""
+    It keeps every turn as it was sampled, thoughts included. Text that spells a marker (`<|im_end|>`) stays text.
+
+    Args:
+        thinking: whether the model may think; if not, each of its turns begins with an empty thought.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool):
+        config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
         self._tokenizer = tokenizer
-        self._renderer = renderer
-        self._empty = tuple(self.opening(""))
-        self.opening = lru_cache(_KEPT)(self.opening)  # type: ignore[method-assign]
-        self.continuation = lru_cache(_KEPT)(self.continuation)  # type: ignore[method-assign]
-        self._content = lru_cache(_KEPT)(self._content)  # type: ignore[method-assign]
+        self._library = create_renderer(_Cutting(tokenizer), config)
+        markers = _markers(tokenizer)
+        self._markers = frozenset(markers.values())
+        self._marker = re.compile("|".join(map(re.escape, markers)))
+        self._think, self._think_end = markers["<think>"], markers["</think>"]
+        self._call, self._call_end = markers["<tool_call>"], markers["</tool_call>"]
+        self.stop_token_ids = tuple(self._library.get_stop_token_ids())
+        """A turn ends with one of these. The first one closes a turn that was cut."""
+        self._empty = self._opening((("user", ""),))
+        self._short_opening = lru_cache(_KEPT)(self._opening)
+        self._short_continuation = lru_cache(_KEPT)(self._continuation)
 
-    def opening(self, text: str) -> list[int]:
-        """A dialogue in which `text` has been heard and the policy is to speak."""
-        return self._renderer.render_ids([_heard(text)], add_generation_prompt=True)
+    def opening(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """A dialogue that begins with `messages`; the policy speaks next.
 
-    def continuation(self, text: str) -> list[int]:
-        """What comes after a closed turn of the policy when `text` is heard next."""
+        Raises:
+            UserError: a message has images.
+        """
+        heard = _heard(messages)
+        return self._short_opening(heard) if _short(heard) and not tools else self._opening(heard, tools)
+
+    def continuation(self, messages: Sequence[Message]) -> list[int]:
+        """What follows a closed turn of the policy when it reads `messages` next.
+
+        Raises:
+            UserError: a message has images.
+        """
+        heard = _heard(messages)
+        return self._short_continuation(heard) if _short(heard) else self._continuation(heard)
+
+    def turn(self, text: str) -> list[int]:
+        """A turn of the policy as it would be sampled, closed. Markers in `text` are markers here."""
+        return [*self._tokenizer.encode(text, add_special_tokens=False), self.stop_token_ids[0]]
+
+    def parse(self, token_ids: Sequence[int]) -> Message:
+        """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call."""
+        stop = next((i for i, token in enumerate(token_ids) if token in self.stop_token_ids), len(token_ids))
+        ids, place = list(token_ids[:stop]), 0
+        text: list[int] = []
+        calls: list[ToolCall] = []
+        while place < len(ids):
+            if ids[place] == self._think:
+                place = self._end_of_thought(ids, place)
+            elif ids[place] == self._call:
+                end = _find(ids, self._call_end, place)
+                calls.append(_call(self._decode(ids[place + 1 : end]), closed=end < len(ids)))
+                place = end + 1
+            else:
+                if ids[place] not in self._markers:
+                    text.append(ids[place])
+                place += 1
+        return Message("assistant", self._decode(text), tuple(calls))
+
+    def _end_of_thought(self, ids: list[int], place: int) -> int:
+        """Where a thought ends: after its end marker, else at the next tool call, as inference engines read it."""
+        end = _find(ids, self._think_end, place)
+        return end + 1 if end < len(ids) else _find(ids, self._call, place)
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip()
+
+    def _opening(self, heard: Heard, tools: Sequence[Tool] = ()) -> list[int]:
+        specs = [self._spec(tool) for tool in tools]
+        return self._library.render_ids(
+            self._messages(heard), tools=specs or None, add_generation_prompt=True
+        )
+
+    def _continuation(self, heard: Heard) -> list[int]:
         before = [*self._empty, self.stop_token_ids[0]]
-        bridged = self._renderer.bridge_to_next_turn(list(self._empty), before[-1:], [_heard(text)])
+        bridged = self._library.bridge_to_next_turn(list(self._empty), before[-1:], self._messages(heard))
         if bridged is None or bridged.token_ids[: len(before)] != before:
             raise RuntimeError("The renderer cannot continue a dialogue without rendering it again.")
         return bridged.token_ids[len(before) :]
 
-    def turn(self, text: str) -> list[int]:
-        """A turn of the policy as it would be sampled, closed."""
-        return [*self._tokenizer.encode(text, add_special_tokens=False), self.stop_token_ids[0]]
+    def _messages(self, heard: Heard) -> list[Any]:
+        return [{"role": role, "content": self._cut(text)} for role, text in heard]
 
-    def content(self, token_ids: Sequence[int]) -> str:
-        """What others hear of a sampled turn: no markers, no thoughts."""
-        return self._content(tuple(token_ids))
+    def _spec(self, tool: Tool) -> Any:
+        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        return json.loads(
+            self._cut(json.dumps({"type": "function", "function": function}, ensure_ascii=False))
+        )
 
-    def _content(self, token_ids: tuple[int, ...]) -> str:
-        return self._renderer.parse_response(list(token_ids), prompt_ids=list(self._empty)).content
+    def _cut(self, text: str) -> str:
+        """`text` with a cut in every marker that it spells, so that it is not encoded as one."""
+        return self._marker.sub(lambda found: found[0][0] + _CUT + found[0][1:], text.replace(_CUT, "\ufffd"))
 
 
-def qwen3_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> ChatFormat:
-    """Qwen3's format, keeping every turn as it was sampled, thoughts included.
+class _Cutting:
+    """A tokenizer, as the library uses it, that encodes what is before and after a cut separately."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self.unk_token_id = tokenizer.unk_token_id
+        self.convert_tokens_to_ids = tokenizer.convert_tokens_to_ids
+        self.decode = tokenizer.decode
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return [token for part in text.split(_CUT) for token in self._tokenizer.encode(part, **options)]
+
+
+def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer:
+    """The renderer of a checkpoint.
 
     Raises:
-        UserError: the tokenizer is not one of Qwen's.
+        UserError: the tokenizer lacks one of Qwen3's markers.
     """
-    if "<|im_start|>" not in tokenizer.get_vocab():
+    if missing := [marker for marker in _MARKERS if marker not in _markers(tokenizer)]:
         raise UserError(
-            "The tokenizer does not have Qwen's chat markers (<|im_start|> and others); take a Qwen checkpoint."
+            f"The tokenizer lacks Qwen3's chat markers {', '.join(missing)}; take a checkpoint of the Qwen3 family."
         )
-    config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
-    return ChatFormat(tokenizer, create_renderer(tokenizer, config))
+    return Renderer(tokenizer, thinking)
 
 
-def _heard(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
+def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The tokens that the tokenizer finds in any text, such as `<|im_end|>`, and their ids."""
+    added = tokenizer.get_added_vocab()
+    return {text: token for text, token in added.items() if text.startswith("<") and text.endswith(">")}
+
+
+def _heard(messages: Sequence[Message]) -> Heard:
+    if any(message.images for message in messages):
+        raise UserError("A message has an image, but the renderer of this model carries text alone.")
+    return tuple((message.role, message.text) for message in messages)
+
+
+def _short(heard: Heard) -> bool:
+    return sum(len(text) for _, text in heard) <= _SHORT
+
+
+def _find(ids: list[int], token: int, start: int) -> int:
+    """The next place of `token`; the end without one."""
+    return next((i for i in range(start, len(ids)) if ids[i] == token), len(ids))
+
+
+def _call(raw: str, closed: bool) -> ToolCall:
+    if not closed:
+        return ToolCall("", status="unclosed_block", raw=raw)
+    try:
+        written = json.loads(raw)
+        # Python also reads NaN and unpaired surrogates, which no tool and no shard can take.
+        json.dumps(written, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return ToolCall("", status="invalid_json", raw=raw)
+    name = written.get("name") if isinstance(written, dict) else None
+    if not name or not isinstance(name, str):
+        return ToolCall("", status="missing_name", raw=raw)
+    arguments = written.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return ToolCall(name, status="invalid_json", raw=raw)
+    return ToolCall(name, arguments, raw=raw)

@@ -28,11 +28,11 @@ class Request:
     seating: tuple[str, ...]
     """The names of the players, in the order of the game's seats."""
     step: int = 0
-    """Training steps the policy had behind it."""
+    """Training steps of the policy so far."""
     series: str = ""
     arm: str = ""
     begun: Episode | None = None
-    """What was played of it before an interruption."""
+    """The part played before an interruption."""
 
 
 class Seat(NamedTuple):
@@ -53,13 +53,13 @@ PlayerMaker = Callable[[Seat], Player]
 class Seating:
     """Plays requests: loads the game and seats the players that the request names.
 
-    The random seed of a player follows from `seed`, the episode's id and the seat alone, so that an
-    episode comes out the same whenever it is played.
+    A player's random seed depends only on `seed`, the episode's id and the seat, so an episode comes out the same
+    whenever it is played.
     """
 
     games: Mapping[str, NamedGame]
     makers: Mapping[str, PlayerMaker]
-    """By name, the players that need a model. Anybody else is a player that the game knows."""
+    """By name, the players that need a model. Every other name is a player that the game knows."""
     seed: int
 
     async def play(self, request: Request) -> Episode:
@@ -98,7 +98,7 @@ class PolicyRules:
     temperature: float
 
     def maker(self, engine: Engine, trained: bool = True) -> PlayerMaker:
-        """A policy in `engine`; `trained` if its trace is part of the episode."""
+        """A policy that samples from `engine`; `trained` if its trace becomes part of the episode."""
 
         def make(seat: Seat) -> Player:
             session = f"{seat.request.episode_id}/{seat.name}"
@@ -109,16 +109,18 @@ class PolicyRules:
 
 
 def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker]:
-    """Makers of the players among `names` that are called `service:NAME`."""
+    """The makers of those among `names` that are services, `service:NAME`."""
 
     def maker(name: str) -> PlayerMaker:
         service = services[name.removeprefix("service:")]
 
         def make(seat: Seat) -> Player:
-            from slim_rl.players.chat import ChatPlayer
+            from slim_rl.players.chat_player import ChatPlayer
 
             if not isinstance(seat.of.taskset, SeatsChatModels):
-                raise UserError(f"The game {seat.of.name} has no rules for a chat model; seat somebody else.")
+                raise UserError(
+                    f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it."
+                )
             rules = seat.of.taskset.chat_rules(seat.name)
             return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.mend, seat.seed)))
 
@@ -127,8 +129,10 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
     return {name: maker(name) for name in names if name.startswith("service:")}
 
 
-def checkpoint_makers(names: set[str], thinking: bool, max_turn_tokens: int, temperature: float) -> dict[str, PlayerMaker]:
-    """Makers of the players among `names` that are frozen models, `checkpoint:PATH`."""
+def checkpoint_makers(
+    names: set[str], thinking: bool, max_turn_tokens: int, temperature: float
+) -> dict[str, PlayerMaker]:
+    """The makers of those among `names` that are frozen models, `checkpoint:PATH`. Loads the models."""
     makers = {}
     for name in names:
         if name.startswith("checkpoint:"):
@@ -145,7 +149,10 @@ def checkpoint_makers(names: set[str], thinking: bool, max_turn_tokens: int, tem
 def _scripted(name: str) -> PlayerMaker:
     def make(seat: Seat) -> Player:
         if not isinstance(seat.of.taskset, HasPlayers):
-            raise UserError(f"The game {seat.of.name} has no players of its own, so {name!r} cannot be seated.")
+            raise UserError(
+                f"There is no player {name!r}: the game {seat.of.name} has no scripted players; there are policy, "
+                "pool, checkpoint:PATH and service:NAME."
+            )
         try:
             player = seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
         except ValueError as error:

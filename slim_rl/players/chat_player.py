@@ -1,0 +1,57 @@
+"""A model behind an API in one seat."""
+
+from collections.abc import Callable, Sequence
+
+from slim_rl.players.chat import ChatMessage, ChatService
+
+
+class ChatPlayer:
+    """A text player that asks a service for its turns.
+
+    Args:
+        system: the system prompt.
+        mend: (observation, reply) -> the one turn in the reply. Raises ValueError, with what would be right, if there
+            is none; then the service is asked once more.
+        seed: for the service's sampling, where the service supports one.
+    """
+
+    def __init__(self, service: ChatService, system: str, mend: Callable[[str, str], str], seed: int):
+        self._service, self._mend, self._seed = service, mend, seed
+        self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
+
+    async def respond(self, observation: str) -> str:
+        self._messages.append({"role": "user", "content": observation})
+        try:
+            turn = await self._turn(observation, self._messages)
+        except _Unusable as first:
+            complaint = {"role": "user", "content": f"{first} Say it again, as exactly one turn."}
+            said = {"role": "assistant", "content": first.text}
+            self._service.ledger.add(asked_again=1)
+            try:
+                turn = await self._turn(observation, [*self._messages, said, complaint])
+            except _Unusable as second:
+                self._service.ledger.add(unusable_turns=1)
+                turn = second.text  # the game answers this mistake like any other
+        self._messages.append({"role": "assistant", "content": turn})
+        return turn
+
+    def recall(self, observation: str, text: str) -> None:
+        self._messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": text}]
+
+    async def _turn(self, observation: str, messages: Sequence[ChatMessage]) -> str:
+        text, cut = await self._service.reply(messages, self._seed)
+        if cut:
+            raise _Unusable("Your turn is too long.", text)
+        try:
+            turn = self._mend(observation, text)
+        except ValueError as error:
+            raise _Unusable(str(error), text) from None
+        if turn != text.strip():
+            self._service.ledger.add(mended_turns=1)
+        return turn
+
+
+class _Unusable(Exception):
+    def __init__(self, reason: str, text: str):
+        super().__init__(reason)
+        self.text = text

@@ -1,0 +1,89 @@
+"""What an error of a service means for the call, the episode and the run."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from textwrap import shorten
+from typing import NamedTuple
+
+import openai
+
+KEY = "OPENAI_API_KEY"
+
+_PATIENCE_SECONDS = 600.0  # a service that asks for a longer pause stops the run
+_NO_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+_ONE_EPISODE = {"context_length_exceeded", "content_filter", "content_policy_violation"}
+
+
+class Failure(NamedTuple):
+    """Why a call brought no reply. A value, not an exception, because OpenAI's exceptions hold the API key."""
+
+    reason: str
+    """The error's class and message."""
+    sentence: str = ""
+    """An error that only the user can fix; it stops the run."""
+    again: bool = True
+    """Whether the same call may succeed later."""
+    crowded: bool = False
+    """Whether all calls should pause."""
+    after_seconds: float | None = None
+    """The pause that the service asked for."""
+
+
+class Failures:
+    """Reads the errors of the service `name`."""
+
+    def __init__(self, name: str, base_url: str, model: str, key: str):
+        self.where = f"The service {name} at {base_url}"
+        self._name, self._model, self._key = name, model, key
+
+    def refused(self, error: openai.APIStatusError) -> Failure:
+        """What an HTTP error means."""
+        reason, told, status = self.reason(error), self.one_line(error.message), error.status_code
+        if status == 401:
+            return Failure(reason, f"{self.where} refuses the key in {KEY}; set the right one.")
+        if status == 402 or (status == 429 and {error.code, error.type} & _NO_QUOTA):
+            return Failure(
+                reason,
+                f"The account behind {KEY} has no quota left ({told}). Add credit and run the same command again; "
+                "finished work is kept.",
+            )
+        if status == 403:
+            return Failure(reason, f"{self.where} does not let this key use {self._model} ({told}).")
+        if status == 404:
+            return Failure(
+                reason,
+                f"{self.where} has no model {self._model} ({told}); check services.{self._name}.model and base_url.",
+            )
+        after = _retry_after(error.response.headers)
+        if after is not None and after > _PATIENCE_SECONDS:
+            return Failure(
+                reason,
+                f"{self.where} asks for a pause of {after:.0f} seconds ({told}). Run the same command again then; "
+                "finished work is kept.",
+            )
+        if status in (408, 409, 429) or status >= 500:
+            return Failure(reason, crowded=status == 429 or after is not None, after_seconds=after)
+        if error.code in _ONE_EPISODE or status == 413:
+            return Failure(reason, again=False)
+        return Failure(
+            reason, f"{self.where} does not accept a request for {self._model} ({status}: {told})."
+        )
+
+    def reason(self, error: BaseException) -> str:
+        return f"{type(error).__name__}: {self.one_line(str(error))}"
+
+    def one_line(self, text: str) -> str:
+        """A service's message, without the key, which some services repeat."""
+        return shorten(text.replace(self._key, "***"), 200, placeholder=" ...")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of pause that the service asks for; None if it does not say."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        with suppress(KeyError, ValueError):
+            return max(float(headers[name]) * unit, 0.0)
+    with suppress(KeyError, ValueError, TypeError):
+        return max(parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time(), 0.0)
+    return None

@@ -1,0 +1,74 @@
+"""Models behind an API, by name."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slim_rl.players.config import ServiceConfig
+from slim_rl.players.ledger import Ledger, price_of
+
+if TYPE_CHECKING:
+    from slim_rl.players.chat import ChatService
+
+
+class Services:
+    """The services of one run. Each is opened when it is first needed.
+
+    The ledger of a service, `folder/NAME.jsonl`, is shared by all runs: a reply is kept by its dialogue and never paid
+    for twice. Budget and bill count the calls of this run alone.
+
+    Args:
+        run: names the run, such as "evaluate/0f3a...".
+        folder: None keeps the ledgers in memory.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, ServiceConfig],
+        run: str,
+        folder: Path | None = Path(".work/services"),
+    ):
+        self._configs, self._run, self._folder = configs, run, folder
+        self._open: dict[str, ChatService] = {}
+        self._opening = threading.Lock()
+
+    def __getitem__(self, name: str) -> "ChatService":
+        """Raises UserError if the service cannot be used; see `ChatService`."""
+        from slim_rl.players.chat import ChatService  # a run without services does not wait for its libraries
+
+        with self._opening:
+            if name not in self._open:
+                self._open[name] = ChatService(name, self._configs[name], self._ledger(name))
+            return self._open[name]
+
+    def check(self, names: Iterable[str]) -> None:
+        """Call each of these services once. Raises UserError if one cannot be used."""
+        for name in names:
+            self[name].check()
+
+    def status(self) -> str:
+        """A progress-bar suffix: calls and cost. Empty before any call."""
+        called = {name: service for name, service in self._open.items() if service.ledger.totals}
+        if len(called) == 1:
+            return next(iter(called.values())).status()
+        return "; ".join(f"{name}: {service.status()}" for name, service in called.items())
+
+    def bills(self) -> dict[str, dict[str, Any]]:
+        """By service, its model and the totals of this run's calls; see `Ledger.totals`."""
+        bills = {}
+        for name, config in self._configs.items():
+            # An earlier process of this run may have made all its calls.
+            ledger = self._open[name].ledger if name in self._open else self._ledger(name)
+            if ledger.totals:
+                bills[name] = {"model": config.model, **ledger.bill()}
+        return bills
+
+    def close(self) -> None:
+        for service in self._open.values():
+            service.close()
+        self._open.clear()
+
+    def _ledger(self, name: str) -> Ledger:
+        path = None if self._folder is None else self._folder / f"{name}.jsonl"
+        return Ledger(path, price_of(self._configs[name].model), self._run)
