@@ -92,7 +92,7 @@ class SGLangEngine:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
                 wait=wait_random_exponential(multiplier=0.25, max=10),
-                stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),
+                stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),  # type: ignore[operator]
             ):
                 with attempt:
                     return await self._post(payload, headers)
