@@ -4,6 +4,9 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -13,6 +16,8 @@ from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import renderer_for
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Demonstrations, tiny_qwen
+from tests.settings import miniature
+from tests.workspaces import fresh_copy, repro
 
 torch.set_num_threads(2)
 
@@ -56,3 +61,20 @@ def engine(model):
 @pytest.fixture(scope="session")
 def tasks(matching):
     return list(matching.taskset.tasks("train", 8))
+
+
+@pytest.fixture
+def run_stage():
+    """run_stage(name): runs a stage in this process, in the current folder."""
+    threads = torch.get_num_threads()
+    yield lambda name: import_module(f"stages.{name}").main()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Path:
+    """A workspace in which `dvc repro` has run the pipeline in miniature. Copy it before you change it."""
+    folder = fresh_copy(tmp_path_factory.mktemp("pipeline"), miniature())
+    done = repro(folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder

@@ -1,0 +1,43 @@
+"""Fresh copies of the repository to run the pipeline in, as a user would."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+def fresh_copy(folder: Path, parameters: dict) -> Path:
+    """The repository's files in `folder`, committed, with these parameters."""
+    files = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT)
+    for name in filter(None, files.decode().split("\0")):
+        if (ROOT / name).is_file() and name != "dvc.lock":
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
+    git = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@localhost"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A fresh copy"]):
+        subprocess.run([*git, *command], check=True)
+    return folder
+
+
+def copy_of(workspace: Path, folder: Path) -> Path:
+    """A copy of a workspace with all that its runs made; modification times stay."""
+    subprocess.run(["cp", "-a", workspace, folder], check=True)
+    return folder
+
+
+def environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def repro(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["dvc", "repro", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
