@@ -16,6 +16,7 @@ from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import renderer_for
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Demonstrations, tiny_qwen
+from tests.partner import PartnerServer
 from tests.settings import miniature
 from tests.workspaces import fresh_copy, repro
 
@@ -69,6 +70,20 @@ def run_stage():
     threads = torch.get_num_threads()
     yield lambda name: import_module(f"stages.{name}").main()
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def serve():
+    """serve("--faults", "0.3") starts a partner's server; all end with the test."""
+    servers: list[PartnerServer] = []
+
+    def start(*arguments: str) -> PartnerServer:
+        servers.append(PartnerServer(*arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture(scope="session")
