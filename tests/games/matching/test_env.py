@@ -1,18 +1,15 @@
-"""The rules as somebody at the table meets them."""
-
-import json
-from pathlib import Path
+"""The rules, as players meet them through `MatchingEnv`."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.config import MatchingConfig
-from slim_rl.games.matching import MatchingEnv, generate_games
-from slim_rl.games.matching.human import human_games, replay
+from slim_rl.games.matching.env import MatchingEnv
+from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.tasks import MatchingTaskset
 
-HUMAN = Path(__file__).parents[2] / "data/human/human_games.jsonl"
 BEST = "[propose] Proposal:\nBLEU: Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
 STATE = {
     "table": [[90, 10, 20], [30, 80, 40], [50, 60, 70]],
@@ -140,35 +137,6 @@ def test_the_oracle_knows_what_was_learnt_and_no_more(env):
     )
 
 
-def test_every_recorded_human_game_replays_to_its_recorded_score():
-    games = human_games(HUMAN)
-    assert len(games) == 100
-    for game in games:
-        env, recorded = replay(game), game["game_state"]
-        assert env.game.turn is None
-        assert env.get_normalized_reward() * recorded["best_assignment_reward"] == pytest.approx(
-            recorded["proposal_reward"]
-        )
-        assert env.get_normalized_reward() == pytest.approx(recorded["result"]["norm"])
-
-
-def test_a_human_prefix_is_continued():
-    state = human_games(HUMAN)[0]["game_state"]
-    env = MatchingEnv(max_turns=100)
-    observation, _ = env.reset(state, action_log=state["action_log"][:3])
-    last = state["action_log"][2]
-    assert observation["turn_player"] == f"player-{2 - last['player']}"
-    assert last["message"]["data"] in observation["obs_str"]
-    _, done, _ = env.step("[message] go on")
-    assert not done
-
-
-def test_a_damaged_log_is_told_with_its_line():
-    with pytest.raises(ValueError, match=r"Action 2 of the action log .* 'dance'"):
-        log = [{"type": "message", "message": {"data": "x"}, "player": 0}, {"type": "dance", "player": 1}]
-        MatchingEnv().reset(STATE, action_log=log)
-
-
 def test_an_environment_without_a_game_says_so():
     with pytest.raises(ValueError, match="call reset"):
         MatchingEnv().step("[message] hello")
@@ -182,17 +150,15 @@ def test_an_environment_without_a_game_says_so():
     seed=st.integers(0, 50),
 )
 def test_whatever_is_said_the_rules_hold(size, selection, turns, seed):
-    [game] = generate_games(1, seed, MatchingConfig(size=size, selection=selection))
+    [task] = MatchingTaskset(Parameters(size=size, selection=selection), seed).tasks("train", 1)
     env = MatchingEnv(max_turns=20)
-    observation, _ = env.reset(game["game_state"])
-    assert observation["player-1"] == game["prompt"]
+    observation, _ = env.reset(task.state)
+    assert observation["player-1"] == task.prompt
     speaker, done = "player-1", False
     for text in turns:
         if done:
             break
         if text == "propose":
-            from slim_rl.games.matching.names import format_proposal
-
             text = "[propose] " + format_proposal(tuple(np.random.default_rng(seed).permutation(size)))
         observation, done, _ = env.step(text)
         erred = observation[speaker].startswith("Error")
@@ -201,27 +167,34 @@ def test_whatever_is_said_the_rules_hold(size, selection, turns, seed):
         assert 0 <= env.get_normalized_reward() <= 1
 
 
-def test_a_line_of_a_games_file_has_what_it_promises():
-    [game] = generate_games(1, 5, MatchingConfig())
-    assert {"prompt", "game_state", "ground_truth", "optimal_score", "game_id"} == game.keys()
-    assert game["ground_truth"] == game["game_state"]
-    assert game["optimal_score"] == game["game_state"]["best_assignment_reward"]
-    assert json.loads(json.dumps(game)) == game
-
-
-def test_a_game_from_an_empty_log_starts_at_the_beginning():
-    observation, _ = MatchingEnv().reset(human_games(HUMAN)[0]["game_state"], action_log=[])
-    assert (observation["turn_player"], observation["done"]) == ("player-1", False)
-
-
 def test_a_player_reads_its_prompt_when_its_first_turn_comes(env):
     observation, _, _ = env.step("[message] hi")
     assert observation["obs_str"].endswith("Partner: [message] hi")
     assert "Ava Li - Electra: 25" in observation["obs_str"]
 
 
-@pytest.mark.parametrize("papers", [[0, 0, 0], [0, 1, 9], [0, 1]])
-def test_a_log_with_an_impossible_proposal_is_told(papers):
-    proposal = {"type": "proposal", "proposal_ids": [[i, p] for i, p in enumerate(papers)], "player": 0}
-    with pytest.raises(ValueError, match=r"Action 1 of the action log .* a paper of its own"):
-        MatchingEnv().reset(STATE, action_log=[proposal])
+MESSAGE = {"type": "message", "message": {"data": "x"}, "player": 0}
+
+
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        ("dance", "The action log is not a list"),
+        ([MESSAGE, {"type": "dance", "player": 1}], r"Action 2 of the action log .* 'dance'"),
+        ([MESSAGE, "dance"], "Action 2 of the action log cannot be applied: TypeError"),
+        ([{"type": "message", "player": 0}], "Action 1 .* KeyError 'message'"),
+        ([{"type": "message", "message": {"data": None}, "player": 0}], "Action 1 .* TypeError"),
+        ([{**MESSAGE, "player": 2}], "Action 1 .* KeyError 2"),
+        ([{"type": "proposal_response", "response": {"accept": True}, "player": 1}], "was not made"),
+        *(
+            ([{"type": "proposal", "proposal_ids": pairs, "player": 0}], "Action 1 .* a paper of its own")
+            for pairs in ([[0, 0], [1, 0], [2, 0]], [[0, 0], [1, 1], [2, 9]], [[0, 0], [1, 1]])
+        ),
+        ([{"type": "proposal", "proposal_ids": [[0, 1, 2]], "player": 0}], "Action 1 .* ValueError"),
+    ],
+)
+def test_a_damaged_log_is_rejected_in_a_sentence_with_the_action(log, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        MatchingEnv().reset(STATE, action_log=log)
+    with pytest.raises(ValueError, match=sentence):
+        MatchingEnv().reset({**STATE, "action_log": log})

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import ks_2samp
 
-from slim_rl.config import MatchingConfig
-from slim_rl.errors import UserError
+from slim_rl.core.errors import UserError
 from slim_rl.games.matching import board as boards_module
 from slim_rl.games.matching.board import (
     Board,
@@ -22,11 +21,12 @@ from slim_rl.games.matching.board import (
     passes,
     posterior_mean,
 )
+from slim_rl.games.matching.parameters import Parameters
 
-HUMAN = Path(__file__).parents[2] / "data" / "human" / "human_games.jsonl"
+HUMAN = Path(__file__).parents[3] / "data" / "human" / "human_games.jsonl"
 
 
-# The rules once more, as plainly as they can be put.
+# The rules again, written as simply as possible.
 
 
 def plain_value(table, known):
@@ -85,9 +85,15 @@ def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
         ({"table": [[1, 2], [3, 4.5]]}, "table must hold whole numbers from 0 to 99"),
         ({"mask1": [[1]]}, "mask1 must be 2 x 2 like the table, not 1 x 1"),
         ({"mask2": [[0, 1], [2, 0]]}, "mask2 must hold whole numbers from 0 to 1"),
-        ({"scale1": 0}, "scale1 must be a number greater than 0, not 0"),
-        ({"scale2": "1"}, "scale2 must be a number greater than 0, not '1'"),
+        ({"scale1": 0}, "scale1 must be a number greater than 0 and at most 1000, not 0"),
+        (
+            {"scale1": 10**19},
+            "scale1 must be a number greater than 0 and at most 1000, not 10000000000000000000",
+        ),
+        ({"scale2": "1"}, "scale2 must be a number greater than 0 and at most 1000, not '1'"),
+        ({"scale2": float("nan")}, "scale2 must be a number greater than 0 and at most 1000, not nan"),
         ({"best_assignment_reward": 6}, "records best_assignment_reward 6, but it is 5"),
+        ({"best_assignment_reward": "5"}, "records best_assignment_reward '5', but it is 5"),
     ],
 )
 def test_a_bad_game_state_is_refused_in_a_sentence(change, sentence):
@@ -106,13 +112,12 @@ def test_a_bad_game_state_is_refused_in_a_sentence(change, sentence):
 
 
 @pytest.mark.parametrize("selection", ["dialop", "stakes"])
-def test_same_seed_same_boards_however_many_processes(selection):
-    config = MatchingConfig(size=3, selection=selection)
-    alone = states(generate_boards(150, 7, config))
-    assert states(generate_boards(150, 7, config, processes=2)) == alone
-    assert states(generate_boards(70, 7, config)) == alone[:70]
-    assert states(generate_boards(70, 8, config)) != alone[:70]
-    assert len({json.dumps(state) for state in alone}) == 150
+def test_same_seed_same_boards(selection):
+    config = Parameters(size=3, selection=selection)
+    boards = states(generate_boards(150, 7, config))
+    assert states(generate_boards(70, 7, config)) == boards[:70]
+    assert states(generate_boards(70, 8, config)) != boards[:70]
+    assert len({json.dumps(state) for state in boards}) == 150
 
 
 @settings(deadline=None, max_examples=40)
@@ -120,16 +125,16 @@ def test_same_seed_same_boards_however_many_processes(selection):
     size=st.integers(2, 8),
     seed=st.integers(0, 2**32),
     selection=st.sampled_from(["dialop", "stakes"]),
-    stake=st.floats(1.0, 1.1),  # low enough that no board is taken after 10,000 refusals
+    stake=st.floats(1.0, 1.1),  # low, so that no board is kept only because 10,000 before it failed
 )
 def test_every_board_satisfies_the_rules(size, seed, selection, stake):
-    config = MatchingConfig(size=size, selection=selection, stake=stake)
+    config = Parameters(size=size, selection=selection, stake=stake)
     for board in generate_boards(3, seed, config):
         assert board.table.shape == (size, size) and board.table.dtype == np.int64
         assert board.table.min() >= 0 and board.table.max() <= 99
         assert (board.table[~board.masks.any(0)] == 50).all()
         assert all(config.scale_range[0] <= scale <= config.scale_range[1] for scale in board.scales)
-        if size < 7 or selection == "dialop":  # 8! assignments one by one are too many here
+        if size < 7 or selection == "dialop":  # 8! assignments would be too many
             assert plain_keeps(board.table, board.masks, config)
         assert board.best_assignment_reward == plain_value(board.table, board.masks.any(0))
         assert Board.from_game_state(board.to_game_state()).to_game_state() == board.to_game_state()
@@ -140,13 +145,18 @@ def test_every_board_satisfies_the_rules(size, seed, selection, stake):
     [
         (8, "dialop", 1.25, 30_000),
         (8, "dialop", 1.1, 3_000),  # many near the line
+        (7, "dialop", 1.1, 1_000),
+        (6, "dialop", 1.1, 1_000),
         (5, "dialop", 1.25, 5_000),
         (2, "dialop", 1.25, 5_000),  # many ties
+        (2, "stakes", 1.4, 1_000),
+        (3, "stakes", 1.4, 1_000),
         (4, "stakes", 1.4, 1_000),
+        (5, "stakes", 1.25, 500),
     ],
 )
 def test_the_screen_keeps_exactly_what_the_plain_rules_keep(size, selection, stake, count):
-    config = MatchingConfig(size=size, selection=selection, stake=stake)
+    config = Parameters(size=size, selection=selection, stake=stake)
     tables, masks = draw(count, np.random.default_rng(11), config)
     wide = tables.astype(np.int64)
     plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(count)]
@@ -156,10 +166,10 @@ def test_the_screen_keeps_exactly_what_the_plain_rules_keep(size, selection, sta
 
 
 @pytest.mark.parametrize(("size", "values"), [(5, [40, 50, 60]), (8, [0, 50, 99])])
-def test_ties_fall_as_in_dialop(size, values):
-    # Few values tie all the time, and the extreme ones test the bounds.
+def test_ties_are_broken_as_in_dialop(size, values):
+    # With few values there are many ties, and the extreme ones test the bounds.
     rng = np.random.default_rng(3)
-    config = MatchingConfig(size=size, selection="dialop", stake=1.05)
+    config = Parameters(size=size, selection="dialop", stake=1.05)
     masks = rng.random((2, size, size, 3_000)) < 0.4
     tables = np.where(masks.any(0), rng.choice(values, (size, size, 3_000)), 50).astype(np.int16)
     wide = tables.astype(np.int64)
@@ -171,17 +181,10 @@ def test_ties_fall_as_in_dialop(size, values):
     assert assignment_value(board.table, own) == plain_value(board.table, board.masks[0])
 
 
-@pytest.mark.parametrize("size", range(2, 9))
-def test_dynamic_programming_finds_what_scipy_finds(size):
-    scores = np.random.default_rng(size).integers(-4000, 4000, (size, size, 50)).astype(np.int16)
-    best = [assignment_value(scores[..., i], optimal_assignment(scores[..., i])) for i in range(50)]
-    assert boards_module._best_sums(scores).tolist() == best
-
-
 def test_boards_are_distributed_as_the_plain_rules_distribute_them():
-    config = MatchingConfig(size=3, selection="dialop")
+    config = Parameters(size=3, selection="dialop")
     ours = list(generate_boards(1_000, 5, config))
-    plain = list(plain_boards(1_000, 6, config))
+    plain = list(plain_boards(600, 6, config))
 
     for of in [
         lambda board: board.best_assignment_reward,
@@ -192,12 +195,12 @@ def test_boards_are_distributed_as_the_plain_rules_distribute_them():
         lambda board: board.scales[1],
         lambda board: plain_value(board.table, board.masks[0]) / board.best_assignment_reward,
     ]:
-        assert ks_2samp([of(board) for board in ours], [of(board) for board in plain]).pvalue > 0.01
+        assert ks_2samp([of(board) for board in ours], [of(board) for board in plain]).pvalue > 0.002
 
 
-def test_dialop_takes_the_board_after_10_001_refusals_as_it_is():
-    # Both see everything, so nothing passes. DialOp asks for more than 10,000, counted from 0.
-    config = MatchingConfig(size=3, selection="dialop", p_agent=1, p_partner=1)
+def test_dialop_keeps_the_board_after_10_001_rejections_as_it_is():
+    # Both see everything, so no board passes. DialOp wants more than 10,000 rejections, counted from 0.
+    config = Parameters(size=3, selection="dialop", p_agent=1, p_partner=1)
     [board] = generate_boards(1, 2, config)
     rng = np.random.default_rng([2, 0])
     batches = [draw(boards_module._BATCH, rng, config)[0] for _ in range(10)]
@@ -205,8 +208,8 @@ def test_dialop_takes_the_board_after_10_001_refusals_as_it_is():
     assert len(list(generate_boards(3, 2, config))) == 3
 
 
-def test_refusals_are_counted_anew_after_a_board_and_across_batches():
-    config = MatchingConfig(selection="dialop")
+def test_rejections_are_counted_from_the_last_board_also_across_batches():
+    config = Parameters(selection="dialop")
     passed = np.zeros(25_000, bool)
     passed[4_000] = True
     assert boards_module._taken(passed, 0, config) == ([4_000, 14_002, 24_004], 995)
@@ -215,19 +218,19 @@ def test_refusals_are_counted_anew_after_a_board_and_across_batches():
 
 
 def test_stakes_that_no_board_reaches_are_an_error_that_names_stake():
-    config = MatchingConfig(size=3, stake=50)
-    with pytest.raises(UserError, match=r"lower board\.stake"):
+    config = Parameters(size=3, stake=50)
+    with pytest.raises(UserError, match=r"lower games\.matching\.stake"):
         next(generate_boards(1, 0, config))
 
 
 @pytest.mark.parametrize("player", [0, 1])
 def test_posterior_mean_agrees_with_plain_rejection(player):
-    config = MatchingConfig(size=2, selection="dialop", p_agent=0.4, p_partner=0.7)
+    config = Parameters(size=2, selection="dialop", p_agent=0.4, p_partner=0.7)
     rng = np.random.default_rng(9)
     board = next(islice(generate_boards(10, 4, config), 4, None))
     known, chance = board.masks[player], (0.4, 0.7)[1 - player]
     kept = []
-    while len(kept) < 800:
+    while len(kept) < 400:
         seen = rng.random((2, 2)) < chance
         table = np.where(known, board.table, np.where(seen, rng.integers(0, 100, (2, 2)), 50))
         masks = np.stack([known, seen] if player == 0 else [seen, known])
@@ -235,7 +238,7 @@ def test_posterior_mean_agrees_with_plain_rejection(player):
             kept.append(table)
     mean = posterior_mean(board, player, config, rng, accepted=2_000)
     assert (mean[known] == board.table[known]).all()
-    error = np.std(kept, 0) / np.sqrt(800) + 1e-9
+    error = np.std(kept, 0) / np.sqrt(400) + 1e-9
     assert (np.abs(mean - np.mean(kept, 0)) < 5 * error).all()
 
 
@@ -243,13 +246,13 @@ def test_a_view_that_cannot_occur_is_expected_at_50(monkeypatch):
     monkeypatch.setattr(boards_module, "_MAX_BATCHES", 2)
     board = Board(np.full((3, 3), 7), np.ones((2, 3, 3), bool), np.ones(2))
     board.masks[0, 0, 0] = False
-    mean = posterior_mean(board, 0, MatchingConfig(size=3, stake=50), np.random.default_rng(0))
+    mean = posterior_mean(board, 0, Parameters(size=3, stake=50), np.random.default_rng(0))
     assert mean[0, 0] == 50 and (mean.ravel()[1:] == 7).all()
 
 
 @pytest.mark.parametrize(("selection", "leaks"), [("dialop", True), ("stakes", False)])
 def test_dialop_tells_a_player_who_asks_nothing_what_stakes_does_not(selection, leaks):
-    config = MatchingConfig(size=3, selection=selection)
+    config = Parameters(size=3, selection=selection)
     rng = np.random.default_rng(1)
     gains = []
     for board in generate_boards(100, 21, config):

@@ -1,4 +1,4 @@
-"""Which scores a message asks for, in the words of people, models and the machine itself."""
+"""Which scores a message asks for, in the words of people and of models."""
 
 from itertools import product
 

@@ -1,18 +1,14 @@
 """The shy partner keeps its secrets, and the reference players earn what they should."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
-from slim_rl.config import Config, MatchingConfig
-from slim_rl.games.matching import MatchingKind
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.rules import MatchingGame, View
-from slim_rl.games.matching.scripted import ShyPartner, demonstrate, reference_player, shy_partner
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.play import play
+from slim_rl.games.matching.scripted import ShyPartner, demonstrate
+from slim_rl.games.matching.tasks import MatchingTaskset
 
 VIEW = View(
     mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),
@@ -74,24 +70,24 @@ def test_a_message_that_quotes_a_proposal_is_a_message():
     assert says("[message] Partner: [propose] x").startswith("[message]")
 
 
-def rewards(name, config, count=300, seed=3):
-    earned = []
-    for number, board in enumerate(generate_boards(count, seed, config)):
-        game = MatchingGame(board, max_turns=30)
-        agent, partner = game.seats
-        players = {
-            agent: reference_player(name, game, config, number),
-            partner: shy_partner(game, partner, always_accept=True),
-        }
-        episode = asyncio.run(play(Episode("e", "g"), game, players))
-        assert episode.status == "completed"
-        earned.append(episode.rewards[agent])
-    return float(np.mean(earned))
+@pytest.fixture(scope="module")
+def reward(play_out):
+    """What a player without a model earns on average with a shy partner."""
+
+    def reward(name, count=300, **parameters):
+        taskset = MatchingTaskset(Parameters(max_turns=30, **parameters), seed=1)
+        episodes = [
+            play_out(taskset, task, (name, "scripted"), number)
+            for number, task in enumerate(taskset.tasks("train", count))
+        ]
+        assert all(episode.status == "completed" for episode in episodes)
+        return float(np.mean([episode.rewards["player-1"] for episode in episodes]))
+
+    return reward
 
 
-def test_reference_players_earn_what_was_measured_of_them():
+def test_reference_players_earn_what_they_earned_in_larger_measurements(reward):
     """Means at N = 3 with `stakes`, over many boards; 300 boards have a standard error of about .011."""
-    config = MatchingConfig()
     measured = {
         "random": 0.656,
         "own-view": 0.796,
@@ -101,32 +97,30 @@ def test_reference_players_earn_what_was_measured_of_them():
         "asks-7-random": 0.994,
     }
     for name, mean in measured.items():
-        assert rewards(name, config) == pytest.approx(mean, abs=0.035), name
+        assert reward(name) == pytest.approx(mean, abs=0.035), name
 
 
-def test_the_most_useful_questions_are_worth_more_than_random_ones():
-    config = MatchingConfig()
-    assert rewards("asks-2-useful", config) > rewards("asks-2-random", config) + 0.01
+def test_the_most_useful_questions_are_worth_more_than_random_ones(reward):
+    assert reward("asks-2-useful") > reward("asks-2-random") + 0.01
 
 
-def test_dialops_selection_tells_a_player_who_asks_nothing():
-    config = MatchingConfig(selection="dialop")
-    assert rewards("bayes", config, 150) > rewards("own-view", config, 150) + 0.15
+def test_dialops_selection_tells_a_player_who_asks_nothing(reward):
+    assert reward("bayes", 50, selection="dialop") > reward("own-view", 50, selection="dialop") + 0.15
 
 
-def test_private_scales_do_not_confuse_the_references():
-    config = MatchingConfig(scale_range=(1, 10))
-    assert rewards("asks-7-random", config, 100) > 0.98
+def test_private_scales_do_not_confuse_the_references(reward):
+    assert reward("asks-7-random", 100, scale_range=(1, 10)) > 0.98
 
 
 def test_there_is_no_reference_of_that_name():
-    [board] = generate_boards(1, 0, MatchingConfig())
+    taskset = MatchingTaskset(Parameters(), seed=0)
+    [task] = taskset.tasks("train", 1)
     with pytest.raises(ValueError, match="no reference player 'asks-lots'"):
-        reference_player("asks-lots", MatchingGame(board, 10), MatchingConfig(), 0)
+        taskset.player("asks-lots", taskset.load(task), "player-1", 0)
 
 
 def test_a_demonstration_closes_well_after_any_number_of_questions():
-    [board] = generate_boards(1, 1, MatchingConfig())
+    [board] = generate_boards(1, 1, Parameters())
     shown = demonstrate(board, max_questions=9)
     assert len(shown.observations) == len(shown.closings) == len(shown.turns) + 1
     assert len(shown.turns) == (~board.masks[0]).sum() == len(set(shown.turns))
@@ -137,11 +131,17 @@ def test_a_demonstration_closes_well_after_any_number_of_questions():
 
 
 def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_proposal():
-    kind, asked = MatchingKind(Config()), []
-    for line in kind.games("demonstrations", 300):
-        shown = kind.demonstrate(line, "player-2")
+    taskset, asked = MatchingTaskset(Parameters(), seed=0), []
+    for task in taskset.tasks("demonstrations", 300):
+        shown = taskset.demonstrate(task, "player-2")
         assert shown.closings[-1] == "[accept]"
-        unseen = int((~kind.load(line).board.masks[0]).sum())
+        unseen = int((~taskset.load(task).board.masks[0]).sum())
         asked.append((len(shown.turns), unseen))
     assert 0.85 < np.mean([questions == unseen for questions, unseen in asked]) < 0.97
     assert min(questions for questions, _ in asked) == 0
+
+
+def test_a_demonstration_has_at_most_as_many_questions_as_the_parameter_says():
+    taskset = MatchingTaskset(Parameters(max_questions=2), seed=0)
+    for task in taskset.tasks("demonstrations", 30):
+        assert all(len(taskset.demonstrate(task, seat).turns) <= 2 for seat in taskset.seats)

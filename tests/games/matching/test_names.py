@@ -1,4 +1,4 @@
-"""Names as people write them: found, resolved or refused with a sentence, never mistaken for another."""
+"""Names as people write them: found, resolved, or rejected with a sentence."""
 
 import json
 from contextlib import suppress
@@ -21,7 +21,7 @@ from slim_rl.games.matching.names import (
     resolve_reviewer,
 )
 
-HUMAN_GAMES = Path(__file__).parents[2] / "data" / "human" / "human_games.jsonl"
+HUMAN_GAMES = Path(__file__).parents[3] / "data" / "human" / "human_games.jsonl"
 LONG_NAMES = [
     *((word, "reviewer", i) for i, name in enumerate(REVIEWERS) for word in name.split() if len(word) >= 5),
     *((name, "paper", i) for i, name in enumerate(SHORT_PAPERS) if len(name) >= 5),

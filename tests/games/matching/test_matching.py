@@ -1,0 +1,76 @@
+"""The matching game's tasks: boards, or seeds of boards."""
+
+import json
+
+import pytest
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
+from slim_rl.games import game_parameters, load_games
+from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.tasks import MatchingTaskset
+
+
+def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
+    taskset = MatchingTaskset(Parameters(), seed=0)
+    [task] = taskset.tasks("train", 1)
+    assert json.loads(json.dumps(task.state)) == task.state
+    assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).observe("player-1") == task.prompt
+
+
+def test_on_the_fly_a_task_is_a_seed_and_always_the_same_board():
+    def tasks(purpose="train", count=40, seed=0):
+        return list(
+            MatchingTaskset(Parameters(on_the_fly=True, selection="dialop"), seed).tasks(purpose, count)
+        )
+
+    def board(task):
+        taskset = MatchingTaskset(Parameters(on_the_fly=True, selection="dialop"), seed=0)
+        return json.dumps(taskset.load(task).board.to_game_state())
+
+    every = [task for purpose in ("train", "evaluate", "demonstrations") for task in tasks(purpose)]
+    assert all(set(task.state) == {"seed"} and task.prompt == "" for task in every)
+    boards = {task.game_id: board(task) for task in every}
+    assert len(boards) == len(set(boards.values())) == 120  # different boards in all series
+    assert all(board(task) == boards[task.game_id] for task in every[::-1])
+    assert not set(boards) & {task.game_id for task in tasks(seed=1)}
+    assert tasks(count=3) == every[:3]
+
+
+@pytest.mark.parametrize("seed", ["1", -1, 1.5, True, None])
+def test_a_damaged_seed_is_rejected(seed):
+    taskset, task = MatchingTaskset(Parameters(on_the_fly=True), seed=0), Task("one", state={"seed": seed})
+    for use in (taskset.check, taskset.load):
+        with pytest.raises(ValueError, match=r"its seed is .*, not a whole number"):
+            use(task)
+
+
+def test_a_damaged_board_is_rejected():
+    taskset = MatchingTaskset(Parameters(), seed=0)
+    [task] = taskset.tasks("train", 1)
+    taskset.check(task)
+    for use in (taskset.check, taskset.load):
+        with pytest.raises(ValueError, match="mask1 must be"):
+            use(Task("one", state={**task.state, "mask1": [[1]]}))
+
+
+def test_parameters_left_out_are_those_of_the_selection():
+    faithful = Parameters(selection="dialop", stake=1.1)
+    assert (faithful.p_agent, faithful.p_partner, faithful.scale_range, faithful.stake) == (
+        0.4,
+        0.4,
+        (1, 10),
+        1.1,
+    )
+    assert Parameters().scale_range == (1, 1) and Parameters().seating == ("policy", "scripted")
+
+
+@pytest.mark.parametrize("scales", [(5, 2), (0.5, 2), (1, 10**19)])
+def test_scales_that_make_no_sense_are_rejected(scales):
+    with pytest.raises(ValueError, match="two numbers with 1 <= low <= high <= 1000"):
+        Parameters(scale_range=scales)
+
+
+def test_it_has_no_variants():
+    with pytest.raises(UserError, match="no variants"):
+        load_games({"matching:large": game_parameters("matching:large", {})}, seed=0)
