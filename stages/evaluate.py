@@ -63,8 +63,9 @@ def main() -> None:
 
 def evaluation_folder(config: Config) -> Path:
     """Gathers the episodes of this evaluation until all are there, GAME/SERIES/PLAYER."""
-    files = [tasks_path(GAMES, name, "evaluate") for name in config.games]
+    files = []
     for game in load_games(config.games, config.seed).values():
+        files.append(tasks_path(GAMES, game, "evaluate"))
         study = study_of(game.taskset)
         plan = load_study(study, "plan")
         if hasattr(plan, "inputs"):
@@ -94,7 +95,7 @@ def evaluations(config: Config, folder: Path, services: Services) -> Iterator[li
                 folder / file_name(game.name),
                 services,
                 models,
-                TaskFile(tasks_path(GAMES, game.name, "evaluate"), game),
+                TaskFile(tasks_path(GAMES, game, "evaluate"), game),
                 CHECKPOINTS,
                 snapshots,
             )
