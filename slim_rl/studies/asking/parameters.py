@@ -8,6 +8,8 @@ from slim_rl.core.parameters import Section
 
 ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
+FAITHFUL = {"size": 8, "selection": "dialop"}
+"""Parameters of the boards that people played."""
 
 
 class Parameters(Section):

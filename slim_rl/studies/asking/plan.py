@@ -18,11 +18,10 @@ from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.rollout.shards import write_shard
 from slim_rl.studies.asking.forced import ARMS, forced_maker
+from slim_rl.studies.asking.parameters import FAITHFUL
 from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
-FAITHFUL = {"size": 8, "selection": "dialop"}
-"""The boards that people played."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_partner", "scale_range", "stake"}
 
 

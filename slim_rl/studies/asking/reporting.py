@@ -11,7 +11,7 @@ from slim_rl.studies.asking.boards import sample_of_dialogues
 from slim_rl.studies.asking.findings import MIN_EPISODES, NAMES, Findings, metrics, tables
 from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention, read_intervention
 from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Sample, read_players, read_sample, title
-from slim_rl.studies.asking.plan import FAITHFUL
+from slim_rl.studies.asking.parameters import FAITHFUL
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
