@@ -56,7 +56,14 @@ def tiny(game: str, **changes: Any) -> Parameters:
     return merged(
         {
             "threads": 1,
-            "games": {game: {"seating": ["policy", "policy"], "train_count": 16, "eval_count": 6}},
+            "games": {
+                game: {
+                    "seating": ["policy", "policy"],
+                    "train_count": 16,
+                    "eval_count": 6,
+                    "format": "parquet",
+                }
+            },
             "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
             "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
             "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 2, "filters": []},

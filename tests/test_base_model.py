@@ -1,33 +1,84 @@
-"""Which demonstrations the tiny model is shown."""
+"""The checkpoint that training starts from: what it is shown, and what it can be made from."""
 
+import pytest
 import yaml
 
-from slim_rl.games.matching import MatchingKind
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
+from slim_rl.core.parameters import GameParameters
+from slim_rl.engines.model import load_model
+from slim_rl.games import NamedGame, load_games
+from slim_rl.games.kuhn import Parameters as Kuhn
+from slim_rl.games.matching import Parameters as Matching
+from slim_rl.training.checkpoint import save_model
+from slim_rl.training.warmstart import Demonstrations
 from stages import base_model
+from tests.settings import miniature
 
 
-def test_the_last_seat_is_shown_alone_first_and_every_seat_has_its_phrases(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def both_seats():
+    return load_games({"matching": Matching(seating=("policy", "policy"))}, seed=0)
+
+
+def test_the_last_seat_is_shown_alone_first(both_seats):
+    shown = Demonstrations(both_seats, count=12, last_seat=6)
+    taskset = both_seats["matching"].taskset
+    first, last = taskset.seats
+    tasks = list(taskset.tasks("demonstrations", 12))
+    seats = [last] * 6 + [first, last] * 3
+    assert [shown[n] for n in range(len(shown))] == list(map(taskset.demonstrate, tasks, seats))
+    # A tokenizer made from these has the phrases of both seats.
+    assert shown.alternating(4) == list(map(taskset.demonstrate, tasks[:4], [first, last] * 2))
+    assert len(shown.alternating(100)) == 12
+
+
+def test_several_games_are_shown_in_the_ratio_of_their_weights():
+    games = load_games({"matching": Matching(size=2), "kuhn": Kuhn(weight=3)}, seed=0)
+    shown = Demonstrations(games, count=8, last_seat=0)
+    tasks = {name: iter(game.taskset.tasks("demonstrations", 8)) for name, game in games.items()}
+    seats = iter(["first", "second"] * 3)
+    expected = [
+        games["kuhn"].taskset.demonstrate(next(tasks["kuhn"]), next(seats))
+        if "Kuhn" in shown[n].observations[0]
+        else games["matching"].taskset.demonstrate(next(tasks["matching"]), "player-1")
+        for n in range(8)
+    ]
+    assert shown.alternating(8) == expected
+    assert sum("Kuhn" in d.observations[0] for d in expected) == 6
+    assert set(shown.words) == {*games["kuhn"].taskset.words, *games["matching"].taskset.words}
+
+
+class Quiz:
+    """A taskset that does not demonstrate."""
+
+    seats, study = ("solver",), "accuracy"
+
+    def tasks(self, purpose, count):
+        yield from (Task(f"q{n}", "why?") for n in range(count))
+
+
+def test_a_game_without_demonstrations_cannot_make_a_tiny_model():
+    quiz = NamedGame("my.quiz", GameParameters(), Quiz())
+    with pytest.raises(UserError, match=r"my\.quiz has no demonstrations, so model\.base cannot be tiny"):
+        Demonstrations({"my.quiz": quiz}, count=8, last_seat=0)
+
+
+def write(tmp_path, monkeypatch, **changes):
     monkeypatch.chdir(tmp_path)
-    parameters = {
-        "seating": {"players": ["policy", "policy"]},
-        "warmstart": {"demonstrations": 16, "batch": 4, "last_seat_demonstrations": 8},
-    }
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(parameters))
-    seats, trees, demonstrate = [], [], MatchingKind.demonstrate
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(miniature(**changes)))
 
-    def noted(kind, line, seat):
-        seats.append(seat)
-        return demonstrate(kind, line, seat)
 
-    def imitate(warm, model, batches, folder):
-        seats.clear()
-        trees.extend(tree for step in range(4) for tree in batches(step))
+def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, tokenizer, monkeypatch, run_stage):
+    save_model(tmp_path / "mine", model, tokenizer)
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")})
+    run_stage("base_model")
+    loaded, _ = load_model(base_model.OUTPUT)
+    assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
 
-    monkeypatch.setattr(base_model, "TOKENIZER_GAMES", 8)
-    monkeypatch.setattr(MatchingKind, "demonstrate", noted)
-    monkeypatch.setattr(base_model, "imitate", imitate)
-    base_model.main()
-    agent, partner = MatchingKind.seats
-    assert seats == [partner] * 8 + [agent, partner] * 4
-    # Spelt in bytes, a dialogue of the seat that the tokenizer was not made for has some 700 tokens.
-    assert max(len(tree.ids) for tree in trees) < 300
+
+def test_a_game_too_long_for_the_tiny_model(tmp_path, monkeypatch, run_stage):
+    write(tmp_path, monkeypatch, model={"context_tokens": 64})
+    with pytest.raises(UserError, match=r"A game of \d+ tokens is too long .* Raise model\.context_tokens"):
+        run_stage("base_model")
+    assert not base_model.OUTPUT.exists()

@@ -1,6 +1,7 @@
 """One policy in both seats: each seat has its own tokens, and reads nothing that only the other may know."""
 
 import asyncio
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.config import Config
+from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
-from slim_rl.errors import UserError
-from slim_rl.games import game_kind
+from slim_rl.games import game_parameters, load_games, policy_seats
+from slim_rl.games.kuhn.tasks import card_of
+from slim_rl.games.matching import Parameters as Matching
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.language import question
-from slim_rl.rollout.table import Job
-from slim_rl.seating import check_context, make_table, policy_makers
+from slim_rl.rollout.seating import PolicyRules, Request, Seating, checkpoint_makers
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 from tests.babbler import SENSIBLE, Babbler
@@ -30,7 +31,7 @@ SAID = {
 
 
 class Listening(Babbler):
-    """Mostly sensible; it notes who asked."""
+    """Mostly sensible; it notes the session of each request."""
 
     moods = 8
 
@@ -43,18 +44,21 @@ class Listening(Babbler):
         return await super().generate(input_ids, sampling)
 
 
-def played(at: Setting, line, seed):
+def rules(at: Setting) -> PolicyRules:
+    return PolicyRules(at.renderer, at.config.model.turn_tokens, temperature=1.0)
+
+
+def played(at: Setting, task, seed):
     """An episode of a babbling policy with itself, and the engine that it was played with."""
-    engine = Listening(at.tokenizer, seed, SAID[at.kind.name])
-    policies = policy_makers(at.config, {"policy": engine}, at.chat_format, temperature=1.0)
-    table = make_table(at.config, at.kind, at.config.players, policies)
-    return asyncio.run(table.play(Job("e", line, at.config.players))), engine
+    engine = Listening(at.tokenizer, seed, SAID[at.game.name])
+    seating = Seating({at.game.name: at.game}, {"policy": rules(at).maker(engine)}, seed=0)
+    return asyncio.run(seating.play(Request("e", at.game.name, task, ("policy", "policy")))), engine
 
 
 def check_tokens(game, seed):
     at = setting(game)
-    episode, engine = played(at, at.lines[seed % len(at.lines)], seed)
-    assert list(episode.traces) == list(at.kind.seats)
+    episode, engine = played(at, at.tasks[seed % len(at.tasks)], seed)
+    assert list(episode.traces) == list(at.game.taskset.seats)
     trained = {seat: [0] * len(trace.token_ids) for seat, trace in episode.traces.items()}
     for session, (asked, said) in zip(engine.sessions, engine.asked, strict=True):
         seat = session.removeprefix("e/")
@@ -67,10 +71,10 @@ def check_tokens(game, seed):
     assert {seat: trace.loss_mask for seat, trace in episode.traces.items()} == trained
     sampled = sum(len(said.token_ids) for _, said in engine.asked)
     assert sum(map(sum, trained.values())) == sampled
-    heard = {seat: [t.observation for t in episode.turns if t.seat == seat] for seat in at.kind.seats}
+    heard = {seat: [t.observation for t in episode.turns if t.seat == seat] for seat in at.game.taskset.seats}
     for seat, trace in episode.traces.items():
         if heard[seat]:
-            opening = at.chat_format.opening(heard[seat][0])
+            opening = at.renderer.opening(heard[seat][0])
             assert trace.token_ids[: len(opening)] == opening
     return episode
 
@@ -94,27 +98,27 @@ def test_kuhn_each_sampled_token_is_trained_in_one_sequence(seed):
 
 
 def read_by(episode, seat):
-    turns = [turn.observation for turn in episode.turns if turn.seat == seat]
+    turns = [turn.read for turn in episode.turns if turn.seat == seat]
     return turns, episode.traces[seat].token_ids
 
 
 @settings(max_examples=250, deadline=None)
 @given(seed=SEEDS, seat=st.sampled_from([0, 1]))
 def test_what_only_the_other_sees_of_a_board_changes_nothing_that_a_seat_reads(seed, seat):
-    """The cells that a seat does not see get other values, while everybody says the same."""
+    """The cells that a seat does not see get other values, while both players say the same."""
     at = setting("matching")
-    line = at.lines[seed % len(at.lines)]
-    board = Board.from_game_state(line["game_state"])
+    task = at.tasks[seed % len(at.tasks)]
+    board = Board.from_game_state(task.state)
     values = np.random.default_rng(seed).integers(0, 100, board.table.shape)
     table = np.where(board.masks[seat], board.table, values)
     table = np.where(board.masks.any(0), table, board.table)
     other = Board(table, board.masks, board.scales)
     if not other.best_assignment_reward:
         return
-    one, _ = played(at, line, seed)
-    two, _ = played(at, {**line, "game_state": other.to_game_state()}, seed)
+    one, _ = played(at, task, seed)
+    two, _ = played(at, replace(task, state=other.to_game_state()), seed)
     assert [turn.text for turn in one.turns] == [turn.text for turn in two.turns]
-    me, them = at.kind.seats[seat], at.kind.seats[1 - seat]
+    me, them = at.game.taskset.seats[seat], at.game.taskset.seats[1 - seat]
     assert read_by(one, me) == read_by(two, me)
     told = (table != board.table).any() and any(turn.seat == them for turn in one.turns)
     assert (read_by(one, them) != read_by(two, them)) == told  # the difference was there to be seen
@@ -122,12 +126,12 @@ def test_what_only_the_other_sees_of_a_board_changes_nothing_that_a_seat_reads(s
 
 @cache
 def hands():
-    """Lines by (first seat's card, second seat's card)."""
+    """Tasks by (first seat's card, second seat's card)."""
     at = setting("kuhn")
     found = {}
-    for line in at.kind.games("train", 100):
-        game = at.kind.load(line)
-        found.setdefault(tuple(map(game.card, at.kind.seats)), line)
+    for task in at.game.taskset.tasks("train", 100):
+        game = at.game.taskset.load(task)
+        found.setdefault(tuple(card_of(game, seat) for seat in game.seats), task)
     assert len(found) == 6
     return found
 
@@ -136,9 +140,9 @@ def hands():
 @given(seed=SEEDS, seat=st.sampled_from([0, 1]), card=st.sampled_from("JQK"))
 def test_the_others_card_changes_nothing_that_a_seat_reads(seed, seat, card):
     at = setting("kuhn")
-    one, two = (played(at, line, seed)[0] for deal, line in hands().items() if deal[seat] == card)
+    one, two = (played(at, task, seed)[0] for deal, task in hands().items() if deal[seat] == card)
     assert [turn.text for turn in one.turns] == [turn.text for turn in two.turns]
-    me, them = at.kind.seats[seat], at.kind.seats[1 - seat]
+    me, them = at.game.taskset.seats[seat], at.game.taskset.seats[1 - seat]
     assert read_by(one, me) == read_by(two, me)
     assert (read_by(one, them) != read_by(two, them)) == any(turn.seat == them for turn in one.turns)
 
@@ -151,10 +155,7 @@ def test_the_babbling_comes_to_something():
         assert sum(len(episode.turns) > 2 for episode in episodes) > 10
 
 
-# Who can sit where
-
-
-OTHERS = ["scripted", "random", "checkpoint"]
+# Who can take a seat
 
 
 @pytest.fixture(scope="module")
@@ -170,58 +171,53 @@ def checkpoints(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", ["scripted", "random", "checkpoint"])
 @pytest.mark.parametrize("game", SAID)
-def test_everybody_plays_whole_games_in_either_seat_and_is_not_trained(game, other, checkpoints):
+def test_every_player_plays_whole_games_in_either_seat_and_is_not_trained(game, other, checkpoints):
     name = f"checkpoint:{checkpoints(game)}" if other == "checkpoint" else other
-    at = setting(game, ("policy", name), alternate=True)
+    at = setting(game, ("policy", name), rotate=True)
     engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1))
-    policies = policy_makers(at.config, {"policy": engine}, at.chat_format, temperature=1.0)
-    table = make_table(at.config, at.kind, at.config.players, policies)
-    for number, line in enumerate(at.lines[:4]):
-        seating = at.config.seated(number)
-        assert seating == (("policy", name), (name, "policy"))[number % 2]
-        episode = asyncio.run(table.play(Job(f"e/{number}", line, seating)))
+    makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, False, 16, 1.0)}
+    seating = Seating({game: at.game}, makers, seed=0)
+    seats = at.game.taskset.seats
+    for number, task in enumerate(at.tasks[:4]):
+        players = at.game.parameters.seated(number)
+        assert players == (("policy", name), (name, "policy"))[number % 2]
+        episode = asyncio.run(seating.play(Request(f"e/{number}", game, task, players)))
         assert episode.status in ("completed", "truncated") and episode.turns
-        assert list(episode.traces) == [at.kind.seats[number % 2]]
-        assert episode.seating == dict(zip(at.kind.seats, seating, strict=True))
-        assert set(episode.rewards) == set(at.kind.seats)
+        assert list(episode.traces) == [seats[number % 2]]
+        assert episode.seating == dict(zip(seats, players, strict=True))
+        assert set(episode.rewards) == set(seats)
 
 
-@pytest.mark.parametrize(
-    ("players", "sentence"),
-    [
-        (["policy"], "seating.players names 1 players, but kuhn has the seats first, second."),
-        (["policy"] * 3, "seating.players names 3 players, but kuhn has the seats first, second."),
-    ],
-)
-def test_a_player_for_each_seat(players, sentence):
-    at = setting("kuhn")
-    config = at.config.model_copy(
-        update={"seating": at.config.seating.model_copy(update={"players": tuple(players)})}
-    )
+@pytest.mark.parametrize("count", [1, 3])
+def test_there_is_a_player_for_each_seat(count):
+    parameters = {"kuhn": game_parameters("kuhn", {"seating": ["policy"] * count})}
     with pytest.raises(UserError) as error:
-        check_context(1500, at.chat_format, at.lines, config, at.kind)
-    assert str(error.value) == sentence
+        load_games(parameters, seed=0)
+    named = ", ".join(["policy"] * count)
+    assert str(error.value) == (
+        f"games.kuhn.seating names {count} players ({named}), but the game has the seats first, second."
+    )
 
 
-@pytest.mark.parametrize("game", ["matching", "tictactoe", "kuhn", "textarena:Nim-v0"])
-def test_who_is_not_known_at_a_table_is_told_with_those_who_are(game):
-    config = Config(game=game)
-    kind = game_kind(config)
-    table = make_table(config, kind, ["nobody"], {})
-    line = next(kind.games("train", 1))
-    with pytest.raises(UserError, match=r"player 'nobody'.*there (are|is) .*random"):
-        asyncio.run(table.play(Job("e", line, ("nobody", "nobody"))))
+@pytest.mark.parametrize("name", ["matching", "tictactoe", "kuhn", "textarena:Nim-v0"])
+def test_an_unknown_player_is_told_with_the_known_ones(name):
+    parameters = {name: game_parameters(name, {"seating": ["policy", "policy"]})}
+    games = load_games(parameters, seed=0)
+    task = next(games[name].taskset.tasks("train", 1))
+    with pytest.raises(UserError, match=r"player 'nobody'.* random"):
+        asyncio.run(Seating(games, {}, seed=0).play(Request("e", name, task, ("nobody", "nobody"))))
 
 
-def test_alternating_seats_come_to_all_sides():
-    config = setting("kuhn", ("policy", "random"), alternate=True).config
-    assert [config.seated(n) for n in range(3)] == [
+def test_rotated_seats_come_to_all_sides():
+    rotated = setting("kuhn", ("policy", "random"), rotate=True).game
+    assert [rotated.parameters.seated(n) for n in range(3)] == [
         ("policy", "random"),
         ("random", "policy"),
         ("policy", "random"),
     ]
-    fixed = setting("kuhn", ("policy", "random")).config
-    assert {fixed.seated(n) for n in range(3)} == {("policy", "random")}
-    assert Config().seated(0) == Config().seated(1) == ("policy", "scripted")
+    fixed = setting("kuhn", ("policy", "random")).game
+    assert {fixed.parameters.seated(n) for n in range(3)} == {("policy", "random")}
+    assert (policy_seats(rotated), policy_seats(fixed)) == (["first", "second"], ["first"])
+    assert Matching().seated(0) == Matching().seated(1) == ("policy", "scripted")

@@ -1,0 +1,42 @@
+"""A game that does not fit the model's context or turns is told in a sentence."""
+
+import pytest
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
+from slim_rl.core.message import heard
+from slim_rl.core.parameters import GameParameters
+from slim_rl.games import NamedGame
+from slim_rl.rollout.context import check_context
+
+
+def test_a_game_that_fits(renderer, matching, tasks):
+    check_context(matching, tasks, renderer, 512, 32)
+
+
+def test_a_game_too_long_for_the_models_context(renderer, matching, tasks):
+    with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 40 tokens"):
+        check_context(matching, tasks, renderer, 40, 32)
+
+
+def test_a_turn_too_short_for_a_proposal(renderer, matching, tasks):
+    with pytest.raises(UserError, match=r"model.turn_tokens is 3, but .*propose.* has \d+ tokens"):
+        check_context(matching, tasks, renderer, 512, 3)
+
+
+class Quiz:
+    """A taskset that does not demonstrate."""
+
+    seats, study = ("solver",), "accuracy"
+
+    def tasks(self, purpose, count):
+        yield from (Task(f"q{n}", "why? " * n) for n in range(count))
+
+
+def test_without_demonstrations_the_longest_prompt_and_one_turn_must_fit(renderer):
+    quiz = NamedGame("quiz", GameParameters(), Quiz())
+    tasks = list(quiz.taskset.tasks("train", 5))
+    needed = len(renderer.opening(heard(tasks[-1].prompt))) + 16
+    check_context(quiz, tasks, renderer, needed, 16)
+    with pytest.raises(UserError, match=rf"q4 is too long .* a last turn \(16\) .* context of {needed - 1} "):
+        check_context(quiz, tasks, renderer, needed - 1, 16)
