@@ -1,5 +1,6 @@
 """The code that dvc.yaml lists for a stage is the code that the stage imports."""
 
+import re
 from pathlib import Path
 
 import grimp
@@ -10,15 +11,15 @@ ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 BY_NAME = {
     "slim_rl.games": "slim_rl.games.**",
-    "slim_rl.studies": "slim_rl.studies.*.parameters",
     "slim_rl.training.advantages": "slim_rl.training.advantages.*",
 }
 """Modules that are imported by their names, not by a statement."""
+PART_OF_A_STUDY = re.compile(r'load_study\([^)"]*\)?, "(\w+)"\)')
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return grimp.build_graph("slim_rl", "stages", cache_dir=None)
+    return grimp.build_graph("slim_rl", "stages", cache_dir=None, exclude_type_checking_imports=True)
 
 
 def imports(graph: grimp.ImportGraph, stage: str) -> set[Path]:
@@ -28,10 +29,9 @@ def imports(graph: grimp.ImportGraph, stage: str) -> set[Path]:
         module = todo.pop()
         found.add(module)
         new = set(graph.find_modules_directly_imported_by(module))
+        parts = PART_OF_A_STUDY.findall(path_of(module).read_text())
         patterns = [BY_NAME[module]] if module in BY_NAME else []
-        if module != "slim_rl.studies" and "load_study" in path_of(module).read_text():
-            patterns.append("slim_rl.studies.**")
-        for pattern in patterns:
+        for pattern in (*patterns, *(f"slim_rl.studies.*.{part}" for part in parts)):
             new |= graph.find_matching_modules(pattern)
         todo |= new - found
     return {path_of(module) for module in found}

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import yaml
 
+from tests.settings import merged
+
 ROOT = Path(__file__).parents[1]
 
 
 def fresh_copy(folder: Path, parameters: dict) -> Path:
-    """The repository's files in `folder`, committed, with these parameters."""
+    """The repository's files in `folder`, committed, with these parameters merged into params.yaml."""
     files = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT)
     for name in filter(None, files.decode().split("\0")):
         if (ROOT / name).is_file() and name != "dvc.lock":
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes((ROOT / name).read_bytes())
-    (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
+    default = yaml.safe_load((ROOT / "params.yaml").read_text())
+    (folder / "params.yaml").write_text(yaml.safe_dump(merged(default, parameters)))
     git = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@localhost"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A fresh copy"]):
         subprocess.run([*git, *command], check=True)
