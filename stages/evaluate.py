@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from slim_rl import studies
@@ -33,8 +33,10 @@ def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
     folder = evaluation_folder(config)
-    services = evaluation_services(config, folder)
-    with evaluations(config, folder, services) as runs:
+    with (
+        closing(evaluation_services(config, folder)) as services,
+        evaluations(config, folder, services) as runs,
+    ):
         for run in runs:
             plan = load_study(study_of(run.game.taskset), "plan")
             for series in plan.series(run):
@@ -55,9 +57,10 @@ def main() -> None:
                     )
             if hasattr(plan, "finish"):
                 plan.finish(run)
+        bills = services.bills()
     shutil.rmtree(EPISODES, ignore_errors=True)
     shutil.copytree(folder, EPISODES, ignore=shutil.ignore_patterns(".*"))
-    if bills := services.bills():
+    if bills:
         write_text(EPISODES / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 

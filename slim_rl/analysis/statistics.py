@@ -110,9 +110,10 @@ def share(episodes: pd.DataFrame, of: str) -> Share:
     rates, count = games.mean().to_numpy(float), len(episodes)
     if not len(rates):
         return Share(math.nan, math.nan, math.nan, 0)
-    mean = float(rates.mean())
-    variance = float(rates.var(ddof=1)) / len(rates) if len(rates) > 1 else 0.0
-    effective = min(max(mean * (1 - mean) / variance, len(rates)), count) if variance else len(rates)
+    mean, effective = float(rates.mean()), len(rates)
+    if 0 < mean < 1 and count > len(rates) > 1:
+        variance = float(rates.var(ddof=1)) / len(rates)
+        effective = max(effective, min(mean * (1 - mean) / variance if variance else count, count))
     low, high = proportion_confint(mean * effective, effective, method="wilson")
     return Share(mean, float(low), float(high), len(rates))
 

@@ -1,19 +1,23 @@
-"""Several runs on one page: apart, and pooled over seeds."""
+"""Several runs on one page: each by itself, and pooled over seeds."""
 
 import re
 
 import pytest
 
-from slim_rl.analysis.comparison import Run, draw, grouped, render
+from slim_rl.analysis.comparison import Column, Compared, Point, Run, draw, grouped, render
 from slim_rl.analysis.figures import save
+
+COLUMNS = Column("Reward, base", "base.reward"), Column("trained", "trained.reward")
+COMPARED = Compared(COLUMNS, [Point("", "base.reward", "trained.reward", "mark")], "The diamond is a mark.")
 
 
 def run(name, seed, reward, selection="stakes", outcome="supported"):
     metrics = {
         "base.reward": 0.8, "base.reward_low": 0.79, "base.reward_high": 0.81, "base.reward_se": 0.005,
-        "trained.reward": reward, "bayes.reward": 0.79, "verdict": "Supported: it does.", "outcome": outcome,
+        "trained.reward": reward, "mark": 0.79, "verdict": "Supported: it does.", "outcome": outcome,
     }  # fmt: skip
-    return Run(name, metrics, {"seed": float(seed), "board.selection": selection, "train.steps": 80})
+    parameters = {"seed": float(seed), "games.game.selection": selection, "train.steps": 80}
+    return Run(name, "game", "study", metrics, parameters)
 
 
 RUNS = [
@@ -24,10 +28,14 @@ RUNS = [
 ]
 
 
-def test_runs_that_differ_in_nothing_but_their_seed_are_pooled():
-    seeds, trap = grouped(RUNS)
+def group(runs):
+    return grouped(runs, lambda study, metrics: COMPARED)
+
+
+def test_runs_that_differ_only_in_their_seed_are_pooled():
+    seeds, trap = group(RUNS)
     assert [r.name for r in seeds.runs] == ["seed-0", "seed-1", "seed-2"]
-    assert (seeds.label, trap.label) == ("board.selection = stakes", "board.selection = dialop")
+    assert (seeds.label, trap.label) == ("games.game.selection = stakes", "games.game.selection = dialop")
     reward = seeds.pooled("trained.reward")
     assert reward.mean == pytest.approx(0.98)
     assert (reward.low, reward.high) == pytest.approx(
@@ -36,19 +44,25 @@ def test_runs_that_differ_in_nothing_but_their_seed_are_pooled():
 
 
 def test_runs_of_several_games_are_told_apart_by_their_game_and_not_by_all_its_parameters():
-    kuhn = Run("kuhn-0", {"verdict": "Plays better."}, {"seed": 0.0, "game": "kuhn", "model.layers": 2.0})
-    assert [group.label for group in grouped([*RUNS, kuhn])] == [
-        "kuhn",
-        "matching: board.selection = stakes",
-        "matching: board.selection = dialop",
+    other = Run("other-0", "other", "study", {"verdict": "Plays better."}, {"seed": 0.0, "model.layers": 2.0})
+    assert [group.label for group in group([*RUNS, other])] == [
+        "other",
+        "game: games.game.selection = stakes",
+        "game: games.game.selection = dialop",
     ]
 
 
-def test_the_page_shows_every_run_apart_and_the_pool(tmp_path):
-    groups = grouped(RUNS)
+def test_a_group_is_compared_by_its_own_study_and_all_its_runs():
+    seen = []
+    grouped(RUNS, lambda study, metrics: seen.append((study, len(metrics))) or COMPARED)
+    assert seen == [("study", 3), ("study", 1)]
+
+
+def test_the_page_shows_every_run_and_the_pool(tmp_path):
+    groups = group(RUNS)
     save(draw(groups), tmp_path, "runs")
     page = render(groups, tmp_path / "runs.svg")
     rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page)
     assert rows == [("seed-0", "0"), ("seed-1", "1"), ("seed-2", "2"), ("Pooled", "3 runs"), ("trap", "0")]
-    assert "gains without asking" in page and "nan" not in page
+    assert "gains without asking" in page and "The diamond is a mark." in page and "nan" not in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)

@@ -1,0 +1,132 @@
+"""Who beats whom: shares, ratings and the verdict of games whose outcome is known."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slim_rl.analysis.comparison import draw, grouped, render
+from slim_rl.analysis.figures import save
+from slim_rl.core.errors import UserError
+from slim_rl.studies.matches.measures import Matches, elo
+from stages.compare import compared, runs
+from tests.studies.runs import report_on, write, write_matches
+
+GAMES = {"kuhn": {"seating": ["policy", "policy"]}}
+WON, LOST, DRAWN = [1] * 50, [-1] * 50, [0] * 50
+RESULTS = {
+    ("base", "random"): LOST,
+    ("base", "scripted"): LOST,
+    ("trained", "random"): WON,
+    ("trained", "scripted"): DRAWN,
+    ("random", "scripted"): LOST,
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("matches")
+    write_matches(folder, RESULTS, failed=10)
+    worth = {"exploitability": 0.5, "value_first": -0.1, "other": 1e-6}
+    solved = {name: worth for name in ("base", "step-00002", "trained")}
+    (folder / "data/episodes/kuhn/solved.json").write_text(json.dumps(solved))
+    return report_on(folder, GAMES)
+
+
+@pytest.fixture(scope="module")
+def metrics(reports):
+    return json.loads((reports / "metrics.json").read_text())
+
+
+def test_shares_are_of_the_games_that_ended_from_each_seat(reports, metrics):
+    table = pd.read_csv(reports / "data/players.csv").set_index(["player", "opponent", "seat"])
+    lost = table.loc["base", "random", "first"]
+    assert (lost["lost"], lost["games"]) == (1.0, 40)
+    assert table.loc["base", "random", "second"]["games"] == 50
+    never = table.loc["trained", "random", "second"]
+    assert never["lost"] == 0 and 0.05 < never["lost_high"] < 0.1  # never in 50 games is not never
+    assert metrics["trained"]["scripted"]["first"]["reward"] == 0
+
+
+def test_several_runs_are_compared_by_opponent_and_seat(metrics, tmp_path):
+    row = pd.json_normalize(metrics).iloc[0].to_dict()
+    # What only other games have comes from DVC as the word None.
+    rows = [{"Experiment": f"seed-{seed}", "seed": seed, "bayes.reward": "None", **row} for seed in (0, 1)]
+    groups = grouped([run for row in rows for run in runs(row)], compared)
+    save(draw(groups), tmp_path, "runs")
+    page = render(groups, tmp_path / "runs.svg")
+    assert page.count('<th scope="col">Reward against random play as second: base</th>') == 1
+    rewards = re.findall(r"<td>\s*([-+]?\d.\d+)", page)
+    random, perfect = ["-1.000", "1.000", "+2.000"], ["-1.000", "0.000", "+1.000"]
+    worth = ["0.500", "0.500", "0.000", "0.000", "-0.100", "-0.100"]
+    assert rewards == 3 * (2 * random + 2 * perfect + worth)  # two runs and the pool; from either seat
+    assert "Bayesian" not in page and "nan" not in page
+
+
+def test_the_verdict_tells_where_training_helped(metrics, tmp_path):
+    better = "The trained model plays better than the base model against every opponent, from every seat."
+    assert metrics["verdict"] == better
+    swapped = {"base": "trained", "trained": "base"}
+    write_matches(tmp_path, {(swapped.get(a, a), b): earned for (a, b), earned in RESULTS.items()})
+    verdict = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())["verdict"]
+    assert "plays worse against random play as first" in verdict
+
+
+def test_without_other_opponents_the_models_are_measured_against_each_other(tmp_path):
+    write_matches(tmp_path, {("base", "trained"): LOST})
+    reports = report_on(tmp_path, GAMES)
+    metrics = json.loads((reports / "metrics.json").read_text())
+    assert metrics["verdict"].startswith("The trained model plays better than the base model")
+    assert metrics["comparison"]["each other"]["first"]["reward_difference"] == 2
+    assert not re.search(r"\bnan\b", (reports / "report.html").read_text())
+
+
+def test_ratings_are_those_that_the_games_were_drawn_from():
+    """Four players 200 points apart, 2,000 games a pair by the model's own odds."""
+    rng, strength, rows = np.random.default_rng(0), {"random": 0, "b": 200, "c": 400, "d": 600}, []
+    for one in strength:
+        for other in strength:
+            if one < other:
+                odds = 1 / (1 + 10 ** ((strength[other] - strength[one]) / 400))
+                for game, won in enumerate(rng.random(2000) < odds):
+                    for p, q, w in ((one, other, won), (other, one, not won)):
+                        outcome = {"won": int(w), "drawn": 0, "lost": int(not w)}
+                        rows.append({"game_id": game, "player": p, "opponent": q, **outcome})
+    rated = elo(pd.DataFrame(rows)).set_index("player")
+    assert list(rated.index) == ["d", "c", "b", "random"]
+    for player, truth in strength.items():
+        assert abs(rated.loc[player, "elo"] - truth) < 25
+        assert rated.loc[player, "low"] - 10 <= truth <= rated.loc[player, "high"] + 10
+    assert rated.loc["random", "elo"] == 0
+
+
+def test_a_snapshot_that_is_a_checkpoint_is_drawn_once():
+    """The step that a snapshot of the first and of the last weights has; both played fewer games."""
+    names = ["base", "step-00000", "step-00004", "trained"]
+    played = [
+        {"player": name, "opponent": "random", "seat": "first", "game_id": "g", "reward": 1.0, "won": 1,
+         "drawn": 0, "lost": 0, "unfinished": 0, "illegal_moves": 0.0}
+        for name in names
+    ]  # fmt: skip
+    found = Matches(
+        pd.DataFrame([*played, {**played[0], "player": "random"}]), pd.DataFrame({"step": [0, 3]})
+    )
+    assert list(found.learning["player"]) == ["step-00000", "trained"]
+
+
+def test_the_page_says_what_was_found_and_needs_no_network(reports, metrics):
+    page = (reports / "report.html").read_text()
+    assert metrics["verdict"] in page and "Scripted player" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "in the game's own units" in page and "says something" in " ".join(page.split())
+    short = (reports / "report.md").read_text()
+    assert "| Trained model | Random play | first | 100.0 %" in short
+    assert "exploitability +0.500 (base) and +0.500 (trained)" in short
+
+
+def test_no_games_is_a_sentence(tmp_path):
+    write(tmp_path / "data/rollouts", [])
+    with pytest.raises(UserError, match="no finished games"):
+        report_on(tmp_path, GAMES)

@@ -1,0 +1,75 @@
+"""Who meets whom in a game with winners."""
+
+from pathlib import Path
+
+import pytest
+
+from slim_rl.core.errors import UserError
+from slim_rl.games import game_parameters, load_games
+from slim_rl.players.config import ModelConfig
+from slim_rl.players.services import Services
+from slim_rl.studies.config import EvaluateConfig
+from slim_rl.studies.matches.parameters import Parameters
+from slim_rl.studies.matches.plan import series
+from slim_rl.studies.series import Evaluation, Models
+from tests.studies.runs import ADDING
+
+CHECKPOINTS = {name: Path(name) for name in ("base", "trained")}
+DEFAULTS = Parameters()
+SNAPSHOTS = {f"step-{n:05d}": Path(str(n)) for n in range(0, 60, 10)}
+
+
+def evaluation(name, seating, study=DEFAULTS, tasks=(), **evaluate):
+    game = load_games({name: game_parameters(name, {"seating": seating})}, seed=0)[name]
+    config, model = EvaluateConfig(**evaluate), ModelConfig()
+    services = Services({}, "evaluate/test", None)
+    models = Models(config, model)
+    return Evaluation(
+        game, study, config, model, 0, Path("e"), services, models, tasks, CHECKPOINTS, SNAPSHOTS
+    )  # fmt: skip
+
+
+def met(study=DEFAULTS, **evaluate):
+    """The pairs of models that play each other, and everything that is played."""
+    run = evaluation("kuhn", ["policy", "policy"], study, **evaluate)
+    pairs = [tuple(one.folder.name.split("-against-")) for one in series(run)]
+    models = {*CHECKPOINTS, *SNAPSHOTS}
+    return {pair for pair in pairs if set(pair) <= models}, set(pairs)
+
+
+@pytest.mark.parametrize(("ranked", "snapshots"), [(0, 0), (1, 1), (2, 2), (4, 3), (99, 6)])
+def test_ranked_snapshots_play_each_other_the_last_one_among_them(ranked, snapshots):
+    models, _ = met(Parameters(ranked=ranked))
+    playing = {name for pair in models for name in pair} - set(CHECKPOINTS)
+    assert len(playing) == snapshots and (not playing or max(SNAPSHOTS) in playing)
+
+
+@pytest.mark.parametrize("opponents", [(), ("random",)])
+def test_every_model_meets_the_opponents_from_both_seats(opponents):
+    _, pairs = met(Parameters(opponents=opponents))
+    assert ("scripted", "random") in pairs or opponents
+    for model in (*CHECKPOINTS, *SNAPSHOTS):
+        for opponent in opponents or ("random", "scripted"):
+            assert {(model, opponent), (opponent, model)} <= pairs
+
+
+@pytest.mark.parametrize("evaluate", [{"temperature": 0}, {"server": "serve {model} {port}"}])
+def test_models_do_not_meet_where_it_would_tell_nothing_or_is_impossible(evaluate):
+    assert met(**evaluate)[0] == set()
+
+
+def test_requests_say_who_plays_in_which_series():
+    run = evaluation("kuhn", ["policy", "policy"])
+    tasks = list(run.game.taskset.tasks("evaluate", 2))
+    first = next(series(evaluation("kuhn", ["policy", "policy"], tasks=tasks)))
+    assert [request.episode_id for request in first.requests] == [
+        f"matches/base-against-random/{task.game_id}" for task in tasks
+    ]
+    assert {(r.seating, r.series, r.game) for r in first.requests} == {
+        (("base", "random"), "matches", "kuhn")
+    }
+
+
+def test_a_game_of_one_seat_has_no_matches():
+    with pytest.raises(UserError, match=r"needs a game of two seats, but tests\.studies\.adding has solver"):
+        list(series(evaluation(ADDING, ["policy"])))

@@ -1,0 +1,153 @@
+"""Checkpoints as an evaluation plays them: in this process, or in a server that speaks SGLang's interface."""
+
+import json
+import re
+import shutil
+import sys
+from contextlib import chdir, contextmanager
+
+import pandas as pd
+import pytest
+import yaml
+
+from slim_rl.analysis.comparison import grouped
+from slim_rl.core.errors import UserError
+from slim_rl.engines import sglang
+from slim_rl.players.config import ModelConfig
+from slim_rl.players.services import Services
+from slim_rl.rollout.collect import collect
+from slim_rl.rollout.shards import read_frame
+from slim_rl.studies.accuracy.parameters import Parameters
+from slim_rl.studies.config import EvaluateConfig
+from slim_rl.studies.series import Evaluation, Models
+from slim_rl.training.checkpoint import save_model
+from slim_rl.training.warmstart import tiny_qwen
+from stages import analyze, compare, evaluate, games
+from tests.studies.runs import ADDING, solved, write
+
+SERVER = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"
+
+
+def evaluation(game, tasks, folder, **parameters):
+    config, model = EvaluateConfig(**parameters), ModelConfig()
+    checkpoints = {"trained": folder / "model"}
+    services = Services({}, "evaluate/test", None)
+    return Evaluation(
+        game, Parameters(), config, model, 0, folder, services, Models(config, model), tasks, checkpoints, {}
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, tmp_path):
+    save_model(tmp_path / "model", model, tokenizer)
+    played = []
+    for name, server in (("here", None), ("there", SERVER)):
+        run = evaluation(matching, tasks, tmp_path, temperature=0.0, server=server)
+        series = run.series(f"{name}/trained", tasks, ("trained", "scripted"))
+        with run.models:
+            played.append(collect(series.requests, series.seating().play, series.folder, concurrency=8))
+    for here, there in zip(*played, strict=True):
+        assert here.turns == there.turns and here.rewards == there.rewards
+
+
+def test_one_server_at_a_time_and_none_at_the_end(model, tokenizer, tmp_path, monkeypatch):
+    events = []
+
+    @contextmanager
+    def serving(command, checkpoint):
+        events.append(f"start {checkpoint.name}")
+        yield "http://127.0.0.1:1"
+        events.append(f"stop {checkpoint.name}")
+
+    monkeypatch.setattr(sglang, "serving", serving)
+    for name in ("base", "trained"):
+        save_model(tmp_path / name, model, tokenizer)
+    with Models(EvaluateConfig(server="serve {model} {port}"), ModelConfig()) as models:
+        for name in ("base", "base", "trained"):
+            models.load(tmp_path / name)
+    assert events == ["start base", "stop base", "start trained", "stop trained"]
+
+
+def test_a_server_that_ends_at_once_is_told_in_a_sentence(model, tokenizer, tmp_path):
+    save_model(tmp_path / "model", model, tokenizer)
+    config = EvaluateConfig(server="false {model} {port}")
+    with pytest.raises(UserError, match="did not come up"), Models(config, ModelConfig()) as models:
+        models.load(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def two_games(tmp_path_factory, tokenizer):
+    """A folder in which two games, each with its own study, were evaluated and reported on."""
+    folder = tmp_path_factory.mktemp("two")
+    model = tiny_qwen(tokenizer, max_context_tokens=1024, seed=0)
+    for name in ("base", "trained"):
+        save_model(folder / "models" / name, model, tokenizer)
+    parameters = {
+        "threads": 1,
+        "games": {"kuhn": {"seating": ["policy", "policy"], "eval_count": 3}, ADDING: {"max_turns": 2}},
+        "model": {"turn_tokens": 16, "context_tokens": 1024},
+        "studies": {"accuracy": {"samples": 2}, "matches": {"opponents": ["random"]}},
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
+    write(folder / "data/rollouts/adding", solved("policy", [1] * 4, 2, 0, "train/0"))
+    with chdir(folder):
+        games.main()
+        evaluate.main()
+        analyze.main()
+    return folder
+
+
+def test_each_game_is_played_as_its_study_says(two_games):
+    episodes = two_games / "data/episodes"
+    series = sorted(str(path.relative_to(episodes)) for path in episodes.glob("*/*/*"))
+    pairs = ["base-against-random", "base-against-trained", "random-against-base"]
+    pairs += ["random-against-trained", "trained-against-base", "trained-against-random"]
+    solved = [f"{ADDING}/held-out/{model}" for model in ("base", "trained")]
+    assert series == sorted([*(f"kuhn/matches/{pair}" for pair in pairs), *solved])
+    assert (episodes / "kuhn/solved.json").exists()
+    frame = read_frame(episodes / ADDING)
+    assert set(frame["episode_id"]) >= {
+        f"held-out/base/evaluate-{n}/{sample}" for n in range(4) for sample in (0, 1)
+    }
+    assert len(frame) == 2 * 4 * 2 and set(frame["seat.solver"]) == {"base", "trained"}
+    seats = read_frame(episodes / "kuhn/matches/random-against-trained")
+    first, second = (column for column in seats if column.startswith("seat."))
+    assert (
+        set(seats[first]) == {"random"}
+        and set(seats[second]) == {"trained"}
+        and set(seats["series"]) == {"matches"}
+    )
+
+
+def test_each_game_has_its_report_and_one_page_links_them(two_games):
+    metrics = json.loads((two_games / "reports/metrics.json").read_text())
+    assert set(metrics) == {"kuhn", ADDING}
+    assert (metrics["kuhn"]["study"], metrics[ADDING]["study"]) == ("matches", "accuracy")
+    page = (two_games / "reports/report.html").read_text()
+    for game in metrics:
+        assert f'<a href="data/{game}/report.html">{game}</a>' in page and metrics[game]["verdict"] in page
+        folder = two_games / "reports/data" / game
+        assert metrics[game]["verdict"] in (folder / "report.html").read_text()
+        shown = re.findall(r"!\[.*?\]\((.*?)\)", (folder / "report.md").read_text())
+        assert shown and all((folder / name).exists() for name in shown)
+    assert (two_games / "reports/figures").is_dir()
+
+
+def test_runs_of_several_games_are_compared_game_by_game(two_games):
+    metrics = json.loads((two_games / "reports/metrics.json").read_text())
+    row = {"Experiment": "two", "seed": 0, "games.kuhn.eval_count": 3, **pd.json_normalize(metrics).iloc[0]}
+    found = list(compare.runs(row))
+    assert [(run.game, run.study) for run in found] == [("kuhn", "matches"), (ADDING, "accuracy")]
+    assert found[1].metrics["base.episodes"] == 8
+    assert [group.label for group in grouped(found, compare.compared)] == ["kuhn", ADDING]
+
+
+def test_what_was_played_is_not_played_again(two_games):
+    """DVC removes the outputs of a stage before it runs it again."""
+    before = {path: path.read_bytes() for path in (two_games / "data/episodes").rglob("*.parquet")}
+    shutil.rmtree(two_games / "data/episodes")
+    shards = {path: path.stat().st_mtime_ns for path in (two_games / ".work").rglob("*.parquet")}
+    with chdir(two_games):
+        evaluate.main()
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in (two_games / ".work").rglob("*.parquet")} == shards
