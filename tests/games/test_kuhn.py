@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.config import Config
-from slim_rl.errors import UserError
-from slim_rl.games import kuhn
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import HasOpponents, Solved
+from slim_rl.games import game_parameters, load_games
+from slim_rl.games.kuhn.tasks import KuhnTaskset, card_of
 from slim_rl.games.kuhn.theory import INFORMATION_SETS, equilibrium, options
-from slim_rl.rollout.episode import Episode
-from slim_rl.rollout.play import play
+from slim_rl.games.textarena.parameters import Parameters
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 
 DEALS = list(itertools.permutations("JQK", 2))
@@ -28,43 +28,43 @@ UNIFORM = [(0.5, 0.5)] * 12
 
 
 @pytest.fixture(scope="module")
-def kind():
-    return kuhn.kind(Config(), "")
+def taskset():
+    return KuhnTaskset(Parameters(), seed=0)
 
 
 @pytest.fixture(scope="module")
 def spiral():
-    return kuhn.kind(Config.model_validate({"textarena": {"illegal_moves": "spiral"}}), "")
+    return KuhnTaskset(Parameters(illegal_moves="spiral"), seed=0)
 
 
-def dealt(kind, deal):
+def dealt(taskset, deal):
     """A hand in which the two seats hold these cards."""
     for seed in itertools.count():
-        game = kind.deal(seed)
-        if (game.card("first"), game.card("second")) == deal:
+        game = taskset.deal(seed)
+        if (card_of(game, "first"), card_of(game, "second")) == deal:
             return game
 
 
 @pytest.mark.parametrize("deal", DEALS)
 @pytest.mark.parametrize("hand", HANDS)
-def test_every_hand_pays_what_the_textbook_says(kind, deal, hand):
-    game = dealt(kind, deal)
+def test_every_hand_pays_what_the_textbook_says(taskset, deal, hand):
+    game = dealt(taskset, deal)
     for n, move in enumerate(hand.split()):
         assert game.turn == ("first", "second")[n % 2] and game.rewards() == {"first": 0, "second": 0}
-        assert f"[{move}]" in kind.legal_moves(game)
+        assert f"[{move}]" in taskset.legal_moves(game)
         game.step(f"[{move}]")
     chips = HANDS[hand]["JQK".index(deal[0]) < "JQK".index(deal[1])]
     assert game.turn is None and not game.truncated
     assert game.rewards() == {"first": chips, "second": -chips}
-    assert game.facts()["first.won"] == int(chips > 0) and game.facts()["drawn"] == 0
+    assert game.metrics()["first.won"] == int(chips > 0) and game.metrics()["drawn"] == 0
 
 
 @pytest.mark.parametrize("hand", HANDS)
-def test_nobody_learns_the_others_card(kind, hand):
-    for seat, card in itertools.product(kind.seats, "JQK"):
+def test_no_seat_learns_the_others_card(taskset, hand):
+    for seat, card in itertools.product(taskset.seats, "JQK"):
         read = set()
-        for deal in (deal for deal in DEALS if deal[kind.seats.index(seat)] == card):
-            game, seen = dealt(kind, deal), []
+        for deal in (deal for deal in DEALS if deal[taskset.seats.index(seat)] == card):
+            game, seen = dealt(taskset, deal), []
             for move in hand.split():
                 seen += [game.observe(seat)] if game.turn == seat else []
                 game.step(f"[{move}]")
@@ -75,8 +75,8 @@ def test_nobody_learns_the_others_card(kind, hand):
 
 
 @pytest.mark.parametrize("history", ["", "check", "bet", "check bet"])
-def test_who_loses_by_illegal_moves_loses_its_ante(kind, spiral, history):
-    for rules, tries in ((kind, 2), (spiral, 1)):
+def test_a_seat_that_loses_by_illegal_moves_loses_its_ante(taskset, spiral, history):
+    for rules, tries in ((taskset, 2), (spiral, 1)):
         game = rules.deal(0)
         for move in history.split():
             game.step(f"[{move}]")
@@ -86,19 +86,19 @@ def test_who_loses_by_illegal_moves_loses_its_ante(kind, spiral, history):
             assert game.turn == offender
             game.step("[raise] or [call] or what?" if not history.endswith("bet") else "[check]")
         assert game.turn is None
-        assert game.rewards() == ({offender: -1, other: 1} if rules is kind else {offender: -1.5, other: 0.5})
-        assert game.facts()[f"{offender}.illegal_moves"] == tries
+        assert game.rewards() == ({offender: -1, other: 1} if tries == 2 else {offender: -1.5, other: 0.5})
+        assert game.metrics()[f"{offender}.illegal_moves"] == tries
 
 
-def test_who_says_call_without_a_bet_raises_no_stakes(kind):
-    game = dealt(kind, ("K", "J"))
+def test_the_word_call_without_a_bet_raises_no_stakes(taskset):
+    game = dealt(taskset, ("K", "J"))
     for text in ("[check] Player 0, submitted move: '[call]'.", "[check]"):
         game.step(text)
     assert game.rewards() == {"first": 1, "second": -1}
 
 
-def test_decisions_are_the_twelve_that_play_leads_to(kind):
-    decisions = kind.decisions()
+def test_decisions_are_the_twelve_that_play_leads_to(taskset):
+    decisions = taskset.decisions()
     assert [decision.seat for decision in decisions] == ["first"] * 6 + ["second"] * 6
     assert len({decision.name for decision in decisions}) == 12
     assert len({(decision.seat, *decision.observations) for decision in decisions}) == 12
@@ -106,96 +106,91 @@ def test_decisions_are_the_twelve_that_play_leads_to(kind):
         options(said) for said, _ in INFORMATION_SETS
     ]
     met, rng = set(), np.random.default_rng(0)
-    for line in kind.games("train", 200):
-        game = kind.load(line)
-        talk = {seat: ([], []) for seat in kind.seats}
+    for task in taskset.tasks("train", 200):
+        game = taskset.load(task)
+        talk = {seat: ([], []) for seat in taskset.seats}
         while (seat := game.turn) is not None:
             observations, turns = talk[seat]
             observations.append(game.observe(seat))
             met.add((seat, *observations, *turns))
-            turns.append(kind.random_move(game, rng))
+            turns.append(taskset.random_move(game, rng))
             game.step(turns[-1])
     assert met == {(decision.seat, *decision.observations, *decision.turns) for decision in decisions}
 
 
-def test_random_play_is_worth_what_is_known(kind):
-    solved = kind.solve(UNIFORM)
+def test_random_play_has_its_known_value(taskset):
+    solved = taskset.solve(UNIFORM)
     assert solved["exploitability"] == pytest.approx(11 / 24)
     assert solved["value_first"] == pytest.approx(1 / 8)
 
 
 @settings(max_examples=20, deadline=None)
 @given(alpha=st.floats(0, 1 / 3))
-def test_no_equilibrium_can_be_exploited(alpha):
-    solved = kuhn.kind(Config(), "").solve(equilibrium(alpha))
+def test_no_equilibrium_can_be_exploited(taskset, alpha):
+    solved = taskset.solve(equilibrium(alpha))
     assert solved["exploitability"] == pytest.approx(0, abs=1e-12)
     assert solved["value_first"] == pytest.approx(-1 / 18)
 
 
-def test_beyond_the_equilibria_there_is_something_to_win(kind):
+def test_every_other_strategy_can_be_exploited(taskset):
     for place in range(12):
         odds = equilibrium(1 / 6)
         odds[place] = odds[place][::-1] if odds[place][0] != 0.5 else (0.0, 1.0)
-        assert kind.solve(odds)["exploitability"] > 0.01
+        assert taskset.solve(odds)["exploitability"] > 0.01
     folds = [(1.0, 0.0)] * 12  # both check, and fold to every bet: a bet each time wins the ante
-    assert kind.solve(folds) == {"exploitability": pytest.approx(1), "value_first": 0}
+    assert taskset.solve(folds) == {"exploitability": pytest.approx(1), "value_first": 0}
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=12, max_size=12))
-def test_exploitability_is_never_negative(bets):
-    assert kuhn.kind(Config(), "").solve([(1 - bet, bet) for bet in bets])["exploitability"] >= -1e-12
+@given(bets=st.lists(st.floats(0, 1), min_size=12, max_size=12))
+def test_exploitability_is_never_negative(taskset, bets):
+    assert taskset.solve([(1 - bet, bet) for bet in bets])["exploitability"] >= -1e-12
 
 
 @pytest.mark.parametrize(
     "names", [("scripted", "scripted"), ("random", "scripted"), ("scripted", "random"), ("random", "random")]
 )
-def test_what_players_win_agrees_with_what_is_computed(kind, names):
+def test_what_players_win_agrees_with_what_is_computed(taskset, names, play_out):
     odds = {"scripted": equilibrium(1 / 3), "random": UNIFORM}
-    expected = kind.solve(odds[names[0]][:6] + odds[names[1]][6:])["value_first"]
+    expected = taskset.solve(odds[names[0]][:6] + odds[names[1]][6:])["value_first"]
 
-    async def hands():
-        hands = []
-        for number, line in enumerate(kind.games("evaluate", 1000)):
-            game = kind.load(line)
-            players = {
-                seat: kind.player(name, game, seat, 2 * number + n)
-                for n, (seat, name) in enumerate(zip(kind.seats, names, strict=True))
-            }
-            hands.append(play(Episode(line["game_id"], 0, 0), game, players))
-        return await asyncio.gather(*hands)
-
-    won = [episode.rewards["first"] for episode in asyncio.run(hands())]
+    won = [
+        play_out(taskset, task, names, seed=2 * number).rewards["first"]
+        for number, task in enumerate(taskset.tasks("evaluate", 500))
+    ]
     assert abs(np.mean(won) - expected) < 3.5 * np.std(won) / np.sqrt(len(won))
 
 
-def test_the_equilibrium_player_goes_on_after_an_interruption(kind):
-    decision = next(decision for decision in kind.decisions() if decision.name == "first: K, check, bet")
-    player = kind.player("scripted", kind.deal(0), "first", 0)
+def test_the_equilibrium_player_goes_on_after_an_interruption(taskset):
+    decision = next(decision for decision in taskset.decisions() if decision.name == "first: K, check, bet")
+    player = taskset.player("scripted", taskset.deal(0), "first", 0)
     player.recall(decision.observations[0], decision.turns[0])
     assert asyncio.run(player.respond(decision.observations[1])) == "[call]"
 
 
-def test_a_move_and_a_card_are_one_token(kind):
+def test_a_move_and_a_card_are_one_token(taskset):
     shown = [
-        kind.demonstrate(line, seat) for line in kind.games("demonstrations", 100) for seat in kind.seats
+        taskset.demonstrate(task, seat)
+        for task in taskset.tasks("demonstrations", 100)
+        for seat in taskset.seats
     ]
     corpus = chat_corpus(demo._replace(closings=demo.closings[-1:]) for demo in shown)
-    tokenizer = phrase_tokenizer(corpus, kind.words)
+    tokenizer = phrase_tokenizer(corpus, taskset.words)
 
     def tokens(text):
         return tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))
 
     assert all(len(tokens(move)) == 1 for move in ("[check]", "[bet]", "[fold]", "[call]"))
-    for decision in kind.decisions():
+    for decision in taskset.decisions():
         first, *later = (tokens("user\n" + observation) for observation in decision.observations)
         assert any(token.startswith("Your card is: '") and len(token) < 20 for token in first)
         assert len(first) <= 40 and all(len(some) <= 15 for some in later)
 
 
-def test_names(kind):
-    assert kind.name == "kuhn" and next(kind.games("train", 1))["game_id"] == "kuhn-0-0"
-    with pytest.raises(ValueError, match="there are random and scripted"):
-        kind.player("bayes", kind.deal(0), "first", 0)
+def test_names(taskset):
+    assert taskset.name == "kuhn" and next(taskset.tasks("train", 1)).game_id == "kuhn-0-0"
+    assert taskset.study == "matches" and isinstance(taskset, Solved) and isinstance(taskset, HasOpponents)
+    with pytest.raises(ValueError, match="kuhn has no player 'bayes'; it has random and scripted"):
+        taskset.player("bayes", taskset.deal(0), "first", 0)
     with pytest.raises(UserError, match="no variants"):
-        kuhn.kind(Config(), "long")
+        load_games({"kuhn:long": game_parameters("kuhn:long", {})}, seed=0)

@@ -184,7 +184,7 @@ def test_ties_are_broken_as_in_dialop(size, values):
 def test_boards_are_distributed_as_the_plain_rules_distribute_them():
     config = Parameters(size=3, selection="dialop")
     ours = list(generate_boards(1_000, 5, config))
-    plain = list(plain_boards(600, 6, config))
+    plain = list(plain_boards(400, 6, config))
 
     for of in [
         lambda board: board.best_assignment_reward,

@@ -30,47 +30,26 @@ RESOLVE = {"reviewer": resolve_reviewer, "paper": resolve_paper}
 
 
 def found(text, size=8):
-    return [
-        (mention.kind, mention.index, text[mention.start : mention.end])
-        for mention in find_mentions(text, size)
-    ]
+    return [(m.kind, m.index, text[m.start : m.end]) for m in find_mentions(text, size)]
 
 
 @st.composite
 def edited(draw, name):
     """`name` with one letter left out, put in, replaced or swapped with the next."""
-    at = draw(st.integers(0, len(name) - 1))
-    letter = draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz"))
+    at, letter = draw(st.integers(0, len(name) - 1)), draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz"))
     before, here, after = name[:at], name[at], name[at + 1 :]
-    return draw(
-        st.sampled_from(
-            [
-                before + after,
-                before + letter + here + after,
-                before + letter + after,
-                before + after[:1] + here + after[1:],
-            ]
-        )
-    )
+    ends = (after, letter + here + after, letter + after, after[:1] + here + after[1:])
+    return before + draw(st.sampled_from(ends))
 
 
 @pytest.mark.parametrize(
-    ("text", "index"),
+    ("index", "text"),
     [
-        ("Ava Li", 0),
-        ("ava", 0),
-        ("LI", 0),
-        ("Ava's", 0),
-        ("Ava\u2019s", 0),
-        ("AvaLi", 0),
-        ("Danial", 1),
-        ("Daniel Ngyuen", 1),
-        ("Sophia", 2),
-        ("**Sofia Patel**", 2),
-        ("1. Andrei", 3),
-        ("- Andrei Petrov (57)", 3),
-        ("Jospeh", 5),
-        ("Santos'", 5),
+        *((0, text) for text in ("Ava Li", "ava", "LI", "Ava's", "Ava\u2019s", "AvaLi")),
+        *((1, text) for text in ("Danial", "Daniel Ngyuen")),
+        *((2, text) for text in ("Sophia", "**Sofia Patel**")),
+        *((3, text) for text in ("1. Andrei", "- Andrei Petrov (57)")),
+        *((5, text) for text in ("Jospeh", "Santos'")),
     ],
 )
 def test_a_reviewer_is_known_by_any_usual_spelling(text, index):
@@ -78,21 +57,13 @@ def test_a_reviewer_is_known_by_any_usual_spelling(text, index):
 
 
 @pytest.mark.parametrize(
-    ("text", "index"),
+    ("index", "text"),
     [
-        ("BLEU", 0),
-        ("bleu", 0),
-        ("- **BLEU**", 0),
-        ("Elektra", 1),
-        ("GloVe", 2),
-        ("GLUEE", 3),
-        ("the GLUE paper", 3),
-        ("Roberta", 5),
-        ("Quack", 6),
-        ("Question Answering in Context", 6),
-        ("LLaMA: Open and Efficient", 4),
-        *((title, i) for i, title in enumerate(PAPERS)),
-        *((title.upper(), i) for i, title in enumerate(PAPERS)),
+        *((0, text) for text in ("BLEU", "bleu", "- **BLEU**")),
+        *((1, "Elektra"), (2, "GloVe"), (3, "GLUEE"), (3, "the GLUE paper"), (5, "Roberta")),
+        *((4, "LLaMA: Open and Efficient"), (6, "Quack"), (6, "Question Answering in Context")),
+        *enumerate(PAPERS),
+        *((i, title.upper()) for i, title in enumerate(PAPERS)),
     ],
 )
 def test_a_paper_is_known_by_short_name_title_or_subtitle(text, index):

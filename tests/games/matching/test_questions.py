@@ -171,10 +171,7 @@ def test_statements_ask_nothing(text):
         ),
         ("lets go back to that / do you have any good options for swag besides sofia?", ""),
         ("and glue and quac... though sofia on Quac is 'ok' / Toss Daniel on Glue and Sofia on Quac?", ""),
-        (
-            "Andrei would be a good reviewer for BLEU. Ethan Smith Electra. / Who would be good for Glove?",
-            "",
-        ),
+        ("Andrei would be a good reviewer for BLEU. Ethan Smith Electra. / Who would be good for Glove?", ""),
         ("Andrei can do llama at middling proficiency, do you see anything else for him?", ""),
         ("Is there a possibility we can go with Sofia for BLEU?", ""),
         ("Ok, What do you have for Andrei? / I have no info besides that he is bad at glue", ""),
@@ -184,10 +181,7 @@ def test_statements_ask_nothing(text):
         ("Does anyone else look better for RoBERTa than Sofia?", ""),
         ("I think Daniel will be better suited for GLoVe, can we adjust to make that happen?", ""),
         ("Sounds good let's give BLEU to Ethan. What about Electra? Any thoughts on who might be good?", ""),
-        (
-            "Ava - SWAG / Daniel - GloVe / Noah - GLUE / What do you think of these assignments?",
-            "",
-        ),
+        ("Ava - SWAG / Daniel - GloVe / Noah - GLUE / What do you think of these assignments?", ""),
         ("If you go petrov on SWAG, would santas on glove work? / (I have nothing else good for Santos)", ""),
         (
             "First game? / So Daniel on Bleu is my best --- what papers and people are the best on your end?",

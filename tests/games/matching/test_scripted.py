@@ -28,10 +28,7 @@ def says(text, always_accept=False):
         ("how good is sofia at glove", "Sofia Patel's score for GloVe is 90."),
         ("tell me Daniel's Electra score", "Daniel Nguyen's score for Electra is 80."),
         ("What is Ava Li's score for GloVe?", "I do not know Ava Li's score for GloVe."),
-        (
-            "Ava for BLEU and Daniel for GloVe?",
-            "Ava Li's score for BLEU is 57. Daniel Nguyen's score for GloVe is 5.",
-        ),
+        ("Ava BLEU, Daniel GloVe?", "Ava Li's score for BLEU is 57. Daniel Nguyen's score for GloVe is 5."),
     ],
 )
 def test_it_answers_what_it_is_asked_about_one_pair(question, reply):
@@ -74,7 +71,7 @@ def test_a_message_that_quotes_a_proposal_is_a_message():
 def reward(play_out):
     """What a player without a model earns on average with a shy partner."""
 
-    def reward(name, count=300, **parameters):
+    def reward(name, count=200, **parameters):
         taskset = MatchingTaskset(Parameters(max_turns=30, **parameters), seed=1)
         episodes = [
             play_out(taskset, task, (name, "scripted"), number)
@@ -87,7 +84,7 @@ def reward(play_out):
 
 
 def test_reference_players_earn_what_they_earned_in_larger_measurements(reward):
-    """Means at N = 3 with `stakes`, over many boards; 300 boards have a standard error of about .011."""
+    """Means at N = 3 with `stakes`, over many boards; 200 boards have a standard error of about .013."""
     measured = {
         "random": 0.656,
         "own-view": 0.796,
