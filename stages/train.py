@@ -4,12 +4,11 @@ import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import torch
 from dvclive import Live
-from slim_rl.players.services import Services
 from transformers import AutoTokenizer
 
 from slim_rl.config import Config, load_config
@@ -18,6 +17,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_folder, load_model
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import renderer_for
+from slim_rl.players.services import Services
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
@@ -50,28 +50,26 @@ def main() -> None:
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)
-    services = Services(config.services, run=f"train/{folder.name}")
-    if config.train.backend == "slime":
-        train_on_slime(config, games, tasks, folder)
-    else:
-        train_here(config, games, tasks, folder, services)
-    publish_snapshots(folder)
-    publish_rollouts(folder, services)
+    with closing(Services(config.services, run=f"train/{folder.name}")) as services:
+        if config.train.backend == "slime":
+            train_on_slime(config, games, tasks, folder)
+        else:
+            train_here(config, games, tasks, folder, services)
+        publish_snapshots(folder)
+        publish_rollouts(folder, services)
 
 
 def work(config: Config, games: Games) -> Path:
     """The folder of the run's unfinished work."""
     tasksets = [game.taskset for game in games.values()]
-    train = config.train
-    code = source_files([*tasksets, find_estimator(train.advantage), *map(find_filter, train.filters)])
+    code = [*tasksets, find_estimator(config.train.advantage), *map(find_filter, config.train.filters)]
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
-    inputs = [config.work_inputs(*PARAMETERS), *files, *code]
-    base = checkpoint_folder(str(BASE))
-    if train.backend == "slime":  # runs of days: they do not depend on our code, and weights are large
+    inputs, base = [config.work_inputs(*PARAMETERS), *files], checkpoint_folder(str(BASE))
+    if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
         return Path(".work/slime", fingerprint(*inputs, base / "config.json", weights))
     frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if "checkpoint:" in name]
-    return work_folder(Path(".work/train"), *inputs, base, *frozen)
+    return work_folder(Path(".work/train"), *inputs, base, *frozen, *source_files(code))
 
 
 def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:

@@ -6,23 +6,19 @@ and returns.
 """
 
 import json
-import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.imports import function_at
-
-if TYPE_CHECKING:  # the parameters check the names of estimators
-    from slim_rl.training.config import TrainConfig
+from slim_rl.training.config import ESTIMATORS, TrainConfig
 
 Advantage = float | list[float]
 """One value for all sampled tokens of a sequence, or one for each of them."""
-ESTIMATORS = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 class Played(NamedTuple):
@@ -36,7 +32,7 @@ class Played(NamedTuple):
 
 class Estimator(Protocol):
     def __call__(
-        self, played: Sequence[Played], config: "TrainConfig", state: dict[str, Any]
+        self, played: Sequence[Played], config: TrainConfig, state: dict[str, Any]
     ) -> Sequence[float | Sequence[float]]:
         """The advantage of each sequence of a training step.
 
@@ -60,7 +56,7 @@ def find_estimator(name: str) -> Estimator:
     return function_at(name)
 
 
-def estimate(config: "TrainConfig", played: Sequence[Played], state: dict[str, Any]) -> list[Advantage]:
+def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any]) -> list[Advantage]:
     """The advantages of a step, from the estimator that `config.advantage` names; changes `state` in place.
 
     Raises:
