@@ -1,10 +1,10 @@
-"""How fast boards are made beside DialOp's own generator, in one run, on one core.
+"""How fast boards are generated, compared with DialOp's own generator, in one run, on one core.
 
     git clone https://github.com/jlin816/dialop
     python benchmarks/generator.py --dialop dialop
 
-Without a checkout the peer is the plain rules: three assignments by scipy for every candidate.
-`--bayes` also says what a player earns who asks nothing, by its own view and by `posterior_mean`.
+Without a checkout the peer is the plain rules: three assignments by scipy for each candidate.
+`--bayes` also prints what a player that asks nothing earns, by its own view and by `posterior_mean`.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from types import ModuleType
 
 import numpy as np
 
-from slim_rl.config import MatchingConfig
 from slim_rl.games.matching.board import (
     Board,
     assignment_by_view,
@@ -30,16 +29,17 @@ from slim_rl.games.matching.board import (
     optimal_assignment,
     posterior_mean,
 )
+from slim_rl.games.matching.parameters import Parameters
 
 HUMAN = Path(__file__).parents[1] / "data" / "human" / "human_games.jsonl"
-FAITHFUL = MatchingConfig(size=8, selection="dialop")
+FAITHFUL = Parameters(size=8, selection="dialop")
 
 
 def dialop_boards(checkout: Path) -> Callable[[], object]:
-    """Makes one of DialOp's boards, with its own code in `checkout`."""
+    """A function that makes one board with DialOp's code in `checkout`."""
     if not (checkout / "dialop" / "games" / "optimization.py").is_file():
         sys.exit(f"{checkout} is not a checkout of github jlin816/dialop")
-    for name in ("dialop", "dialop.games"):  # bare packages: DialOp's own want flask, for other games
+    for name in ("dialop", "dialop.games"):  # bare packages: DialOp's own import flask, for other games
         sys.modules[name] = ModuleType(name)
         sys.modules[name].__path__ = [str(checkout.joinpath(*name.split(".")))]
     random.seed(0)
@@ -48,7 +48,7 @@ def dialop_boards(checkout: Path) -> Callable[[], object]:
 
 
 def plain_boards() -> Iterator[Board]:
-    """Boards by the rules as they stand, one candidate after the other."""
+    """Boards by the plain rules, one candidate after the other."""
     rng = np.random.default_rng(0)
     while True:
         tables, masks = draw(1, rng, FAITHFUL)
@@ -59,7 +59,7 @@ def plain_boards() -> Iterator[Board]:
 
 
 def compare(makers: dict[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, float]:
-    """Boards a second of each maker; they take turns, so that other load on the machine meets them all."""
+    """Boards per second of each maker; they take turns, so other load on the machine affects all of them."""
     made, spent = dict.fromkeys(makers, 0), dict.fromkeys(makers, 0.0)
     for _ in range(rounds):
         for name, make in makers.items():
@@ -71,21 +71,21 @@ def compare(makers: dict[str, Callable[[], object]], rounds: int, seconds: float
     return {name: made[name] / spent[name] for name in makers}
 
 
-def bayes(name: str, boards: list[Board], config: MatchingConfig) -> str:
-    """What player 1 earns who asks nothing: mean normalised reward ± standard error."""
+def bayes(name: str, boards: list[Board], config: Parameters) -> str:
+    """What player 1 earns without questions: mean normalised reward ± standard error."""
     rng = np.random.default_rng(0)
     start = time.perf_counter()
     means = [posterior_mean(board, 0, config, rng) for board in boards]
     seconds = (time.perf_counter() - start) / len(boards)
     by_view = [assignment_by_view(board, board.masks[0]) for board in boards]
     texts = []
-    for who, assignments in (("own view", by_view), ("Bayes", map(optimal_assignment, means))):
+    for player, assignments in (("own view", by_view), ("Bayes", map(optimal_assignment, means))):
         earned = [
             assignment_value(board.table, assignment) / board.best_assignment_reward
             for board, assignment in zip(boards, assignments, strict=True)
         ]
-        texts.append(f"{who} {np.mean(earned):.3f} ± {np.std(earned, ddof=1) / len(earned) ** 0.5:.3f}")
-    return f"{name}: {len(boards)} boards, {', '.join(texts)}, {seconds:.4f} s a board"
+        texts.append(f"{player} {np.mean(earned):.3f} ± {np.std(earned, ddof=1) / len(earned) ** 0.5:.3f}")
+    return f"{name}: {len(boards)} boards, {', '.join(texts)}, {seconds:.4f} s per board"
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dialop", type=Path, help="a checkout of github jlin816/dialop")
-    parser.add_argument("--bayes", action="store_true", help="also measure the player who asks nothing")
+    parser.add_argument("--bayes", action="store_true", help="also measure a player that asks nothing")
     parser.add_argument("--seconds", type=float, default=5, help="of each of 4 turns (default: 5)")
     args = parser.parse_args()
 
@@ -103,14 +103,14 @@ def main() -> None:
         peer_name, peer = "DialOp's own generator", dialop_boards(args.dialop)
     rates = compare({"slim_rl": ours, peer_name: peer}, 4, args.seconds)
     for name, rate in rates.items():
-        print(f"{name}: {rate:.1f} boards a second, 8 x 8, one core")
+        print(f"{name}: {rate:.1f} boards per second, 8 x 8, one core")
     print(f"ratio: {rates['slim_rl'] / rates[peer_name]:.0f}")
 
     if args.bayes:
         human = [Board.from_game_state(json.loads(line)) for line in HUMAN.read_text().splitlines()]
         print(bayes("human boards (8 x 8, dialop)", human, FAITHFUL), flush=True)
         for selection in ("dialop", "stakes"):
-            config = MatchingConfig(size=3, selection=selection)
+            config = Parameters(size=3, selection=selection)
             boards = list(generate_boards(1024, 1, config))
             print(bayes(f"generated boards (3 x 3, {selection})", boards, config), flush=True)
 

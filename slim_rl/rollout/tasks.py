@@ -115,7 +115,7 @@ def _task(row: Any) -> Task:
         raise ValueError(f"its game_id is {game_id!r}; it must be text, not empty and without a slash")
     if not isinstance(prompt, str):
         raise ValueError("its prompt is not text")
-    prompt.encode()  # an unpaired surrogate cannot be written to a shard
+    (game_id + prompt).encode()  # an unpaired surrogate cannot be written to a shard
     return Task(game_id, prompt, state)
 
 

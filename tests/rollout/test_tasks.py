@@ -93,6 +93,7 @@ def as_line(task):
         (lambda line: json.dumps({**line, "game_id": "a/b"}), "line 2 .* without a slash"),
         (lambda line: json.dumps({**line, "prompt": 5}), "line 2 .* its prompt is not text"),
         (lambda line: json.dumps({**line, "prompt": "\ud800"}), "line 2 is not a task"),
+        (lambda line: json.dumps({**line, "game_id": "\ud800"}), "line 2 is not a task"),
         (lambda line: json.dumps({**line, "game_state": [1]}), "line 2 .* game_state is not a JSON object"),
     ],
 )

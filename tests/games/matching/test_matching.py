@@ -18,25 +18,6 @@ def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
     assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).observe("player-1") == task.prompt
 
 
-def test_on_the_fly_a_task_is_a_seed_and_always_the_same_board():
-    def tasks(purpose="train", count=40, seed=0):
-        return list(
-            MatchingTaskset(Parameters(on_the_fly=True, selection="dialop"), seed).tasks(purpose, count)
-        )
-
-    def board(task):
-        taskset = MatchingTaskset(Parameters(on_the_fly=True, selection="dialop"), seed=0)
-        return json.dumps(taskset.load(task).board.to_game_state())
-
-    every = [task for purpose in ("train", "evaluate", "demonstrations") for task in tasks(purpose)]
-    assert all(set(task.state) == {"seed"} and task.prompt == "" for task in every)
-    boards = {task.game_id: board(task) for task in every}
-    assert len(boards) == len(set(boards.values())) == 120  # different boards in all series
-    assert all(board(task) == boards[task.game_id] for task in every[::-1])
-    assert not set(boards) & {task.game_id for task in tasks(seed=1)}
-    assert tasks(count=3) == every[:3]
-
-
 @pytest.mark.parametrize("seed", ["1", -1, 1.5, True, None])
 def test_a_damaged_seed_is_rejected(seed):
     taskset, task = MatchingTaskset(Parameters(on_the_fly=True), seed=0), Task("one", state={"seed": seed})
