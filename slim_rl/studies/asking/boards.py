@@ -20,8 +20,12 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     samples = {"base": held_out["base"], "trained": held_out["trained"], "policy": training}
     if people:
         samples["humans"] = people
-    frames = (samples[name].episodes for name in ("base", "trained", "policy"))
-    chosen = dialogues.choose(*frames, people=people.episodes if people else None)
+    chosen = dialogues.choose(
+        held_out["base"].episodes,
+        held_out["trained"].episodes,
+        training.episodes,
+        people.episodes if people else None,
+    )
     seats = {row.episode_id: row.seat for _, row in chosen}
     shown = [
         dialogues.Shown(

@@ -91,8 +91,8 @@ class Findings:
 
     @cached_property
     def verdict(self) -> verdict.Verdict:
-        played = (self.held_out[player].episodes for player in ("base", "trained", "bayes"))
-        return verdict.judge(*played, self.intervention)
+        base, trained, bayes = (self.held_out[player].episodes for player in ("base", "trained", "bayes"))
+        return verdict.judge(base, trained, bayes, self.intervention)
 
     @cached_property
     def curves(self) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from slim_rl.core.game import seed_of
-from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.core.message import Message, Tool, text_of
 from slim_rl.engines.engine import Sampling
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, question
 from slim_rl.games.matching.names import format_proposal
@@ -50,7 +50,7 @@ class ForcedPlayer(PolicyPlayer):
         if MUST_ANSWER in text_of(observation):
             return await super().respond(observation, tools, beginning)
         if self._questions:
-            return self.say(observation, said(self._questions.pop(0)), tools)
+            return self.say(observation, self._questions.pop(0), tools)
         return await super().respond(observation, tools, self._proposal)
 
 

@@ -257,7 +257,7 @@ def _cells(prompt: str) -> tuple[frozenset[Pair], int]:
     numbers = read_prompt(prompt)
     if numbers is None:
         return frozenset(), 0
-    return frozenset(map(tuple, np.argwhere(numbers >= 0).tolist())), len(numbers)
+    return frozenset((r, p) for r, p in np.argwhere(numbers >= 0).tolist()), len(numbers)
 
 
 def read_players(folder: Path, required: Iterable[str] = (), processes: int = 1) -> dict[str, Sample]:

@@ -4,7 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import Section
+from slim_rl.games import NamedGame, matching
 
 ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
@@ -22,3 +24,10 @@ class Parameters(Section):
     forced; 0 leaves that out."""
     probe_games: int = Field(64, ge=1)
     """Held-out boards on which the partner's shyness is tested."""
+
+
+def board_of(game: NamedGame) -> matching.Parameters:
+    """The parameters of the game's boards. Raises UserError: it has no such boards."""
+    if not isinstance(game.parameters, matching.Parameters):
+        raise UserError(f"The study asking is of the matching game's boards, and {game.name} has none.")
+    return game.parameters

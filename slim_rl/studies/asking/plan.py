@@ -18,7 +18,7 @@ from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.rollout.shards import write_shard
 from slim_rl.studies.asking.forced import ARMS, forced_maker
-from slim_rl.studies.asking.parameters import FAITHFUL
+from slim_rl.studies.asking.parameters import FAITHFUL, Parameters, board_of
 from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
@@ -30,10 +30,10 @@ def series(run: Evaluation) -> Iterator[Series]:
 
     A policy that was trained in both seats meets the partner in either, and itself.
     """
-    tasks, studied = run.tasks, run.parameters
-    opposite = partner(run.game)
+    tasks, studied, opposite = run.tasks, run.parameters, partner(run.game)
+    assert isinstance(studied, Parameters)
     probed = tasks[: studied.probe_games]
-    patient = _with(run, run.game.parameters.model_dump() | {"max_turns": MAX_TURNS})
+    patient = _with(run, board_of(run.game).model_dump() | {"max_turns": MAX_TURNS})
     yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=patient)
     for player in run.checkpoints:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
@@ -46,7 +46,7 @@ def series(run: Evaluation) -> Iterator[Series]:
             yield run.series(f"intervention/{player}-{arm}", few, (player, opposite), makers, arm=arm)
     for player in studied.references:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
-    theirs = _with(run, run.game.parameters.model_dump(exclude=_OF_BOARDS) | FAITHFUL)
+    theirs = _with(run, board_of(run.game).model_dump(exclude=_OF_BOARDS) | FAITHFUL)
     boards = human_games(HUMAN) if studied.human_references else []
     for player in studied.human_references:
         yield run.series(f"human-boards/{player}", boards, (player, opposite), game=theirs)
@@ -70,7 +70,7 @@ def _prober(seat: Seat) -> Player:
 
 
 def _forced(run: Evaluation, player: str, arm: str) -> PlayerMaker:
-    return forced_maker(arm, run.policy(player), run.game.parameters.size)
+    return forced_maker(arm, run.policy(player), board_of(run.game).size)
 
 
 def finish(run: Evaluation) -> None:

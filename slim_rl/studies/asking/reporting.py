@@ -11,7 +11,7 @@ from slim_rl.studies.asking.boards import sample_of_dialogues
 from slim_rl.studies.asking.findings import MIN_EPISODES, NAMES, Findings, metrics, tables
 from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention, read_intervention
 from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Sample, read_players, read_sample, title
-from slim_rl.studies.asking.parameters import FAITHFUL
+from slim_rl.studies.asking.parameters import FAITHFUL, board_of
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
@@ -62,7 +62,7 @@ def report(found: Found) -> Report:
             dialogues=sample_of_dialogues(
                 findings.held_out, findings.human_boards.get("humans"), findings.training
             ),
-            board=found.game.parameters,
+            board=board_of(found.game),
             title=title,
             measures=MEASURES,
             talk_measures=TALK_MEASURES,
@@ -82,7 +82,7 @@ def report(found: Found) -> Report:
 
 def read_findings(found: Found) -> Findings:
     held_out = read_players(found.episodes / "held-out", ("base", "trained", "bayes"), found.processes)
-    given = found.game.parameters
+    given = board_of(found.game)
     return Findings(
         training=read_sample(found.rollouts, ("policy",), found.processes, found.game.name),
         held_out=held_out,

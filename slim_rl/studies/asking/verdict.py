@@ -107,44 +107,50 @@ def judge(
                 f"{worth.text('.3f')}; required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
             )
         )
-    questions, rewards = f"from {few} to {many} a game", f"from {low} to {high}"
-    outcome: Outcome
     if games < MIN_GAMES:
-        outcome = "too little data"
+        outcome: Outcome = "too little data"
         reason = f"too little data. The players share {games} games; {MIN_GAMES} are needed for a verdict."
-    elif asks_more and earns_more and out_of_reach and causes:
-        outcome = "supported"
-        because = f", and forbidden to ask it earns {worth.mean:.3f} less" if worth is not None else ""
-        reason = (
-            f"the trained model asks {many} useful questions a game instead of {few}, its reward rises "
-            f"{rewards}, no player who asks nothing can be expected to earn more than {unasked}{because}."
-        )
-    elif asks_more and earns_more and out_of_reach:
-        outcome = "gains without asking"
-        reason = (
-            f"gains that do not come from asking. Useful questions rise {questions} and the reward {rewards}, but "
-            f"forbidden to ask, the trained model earns only {worth.mean:.3f} less."
-        )
-    elif asks_more and earns_more:
-        outcome = "gains without asking"
-        reason = (
-            f"gains that need no asking. Useful questions rise {questions} and the reward {rewards}, "
-            f"but a player who asks nothing earns {unasked}."
-        )
-    elif earns_more:
-        outcome = "gains without asking"
-        reason = f"gains without asking. The reward rises {rewards}, but useful questions go {questions}."
-    elif asks_more:
-        outcome = "asks more without gain"
-        reason = f"asks more without gain. Useful questions rise {questions}, but the reward goes {rewards}."
     else:
-        outcome = "not supported"
-        reason = (
-            f"neither asks nor earns clearly more. Useful questions go {questions}, the reward {rewards}."
-        )
-    if outcome not in ("supported", "too little data") and leak.low > 0:
-        reason += (
-            f" The boards leak: knowing how they were selected is worth {leak.mean:.3f} without a question."
-        )
+        outcome, reason = _outcome(asks_more, earns_more, out_of_reach, causes)
+        forbidden = f"{worth.mean:.3f}" if worth is not None else ""
+        reason = reason.format(
+            few=few, many=many, low=low, high=high, unasked=unasked, forbidden=forbidden,
+            because=f", and forbidden to ask it earns {forbidden} less" if forbidden else "",
+        )  # fmt: skip
+        if outcome != "supported" and leak.low > 0:
+            reason += f" The boards leak: knowing how they were selected is worth {leak.mean:.3f} without a question."
     text = f"{'Supported' if outcome == 'supported' else 'Not supported'}: {reason}"
     return Verdict(outcome, text, tuple(criteria), asks, gain, pays, leak, worth)
+
+
+def _outcome(asks: bool, earns: bool, out_of_reach: bool, causes: bool) -> tuple[Outcome, str]:
+    """What follows from the criteria, and why."""
+    if asks and earns and out_of_reach and causes:
+        return "supported", (
+            "the trained model asks {many} useful questions a game instead of {few}, its reward rises from {low} to "
+            "{high}, no player who asks nothing can be expected to earn more than {unasked}{because}."
+        )
+    if asks and earns and out_of_reach:
+        return "gains without asking", (
+            "gains that do not come from asking. Useful questions rise from {few} to {many} a game and the reward from "
+            "{low} to {high}, but forbidden to ask, the trained model earns only {forbidden} less."
+        )
+    if asks and earns:
+        return "gains without asking", (
+            "gains that need no asking. Useful questions rise from {few} to {many} a game and the reward from {low} to "
+            "{high}, but a player who asks nothing earns {unasked}."
+        )
+    if earns:
+        return "gains without asking", (
+            "gains without asking. The reward rises from {low} to {high}, but useful questions go from {few} to {many} "
+            "a game."
+        )
+    if asks:
+        return "asks more without gain", (
+            "asks more without gain. Useful questions rise from {few} to {many} a game, but the reward goes from {low} "
+            "to {high}."
+        )
+    return "not supported", (
+        "neither asks nor earns clearly more. Useful questions go from {few} to {many} a game, the reward from {low} to "
+        "{high}."
+    )

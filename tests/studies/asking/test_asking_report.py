@@ -1,4 +1,4 @@
-"""The stage as a user runs it: what it writes, and what it says when there is nothing to analyze."""
+"""The report: what it says of a run, and what it says when there is nothing to report on."""
 
 import json
 import os
@@ -12,50 +12,18 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from slim_rl.analysis.measures import read_sample
-from slim_rl.errors import UserError
-from slim_rl.rollout.episode import Turn
-from slim_rl.rollout.store import read_episodes, write_shard
-from tests.analysis.conftest import make_episodes
+from slim_rl.core.errors import UserError
+from slim_rl.rollout.shards import read_episodes, write_shard
+from slim_rl.studies.asking.measures import read_players, read_sample
+from tests.studies.asking.made import AGENT, GAMES, PARTNER, make_episodes, turn, write, write_players
+from tests.studies.runs import report_on
 
-ROOT = Path(__file__).parents[2]
-
-
-def analyze(folder):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "stages.analyze"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+ROOT = Path(__file__).parents[3]
+PLAYED = Path("data/episodes/matching")
 
 
 def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, write_players, write_training, write_intervention):
-    """The folder of a run that was analyzed."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "params.yaml").write_text("seed: 7\n")
-    write_training(folder / "data/rollouts", steps=9)
-    write_players(
-        folder / "data/episodes/held-out",
-        **{
-            "base": dict(reward=0.80, useful=0.5, wasted=1, failed=3),
-            "trained": dict(reward=0.95, useful=5),
-            "bayes": dict(reward=0.78),
-            "own-view": dict(reward=0.78),
-            "asks-4-useful": dict(reward=0.93, useful=4),
-        },
-    )
-    write_players(
-        folder / "data/episodes/human-boards",
-        humans=dict(reward=0.92, useful=3, games=100),
-        bayes=dict(reward=0.91, games=100),
-    )
-    write_intervention(folder / "data/episodes/intervention", base=0.02, trained=0.03)
-    done = analyze(folder)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +34,12 @@ def page(run):
 @pytest.fixture(scope="module")
 def metrics(run):
     return json.loads((run / "reports/metrics.json").read_text())
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("reports"))
+    return tmp_path
 
 
 def test_the_verdict_comes_first(page):
@@ -79,7 +53,7 @@ def test_the_verdict_comes_first(page):
 
 def test_the_sections_stand_in_the_order_in_which_a_sceptic_asks(page):
     assert re.findall(r'<h2 id="(\w+)">', page) == [
-        "curves", "worth", "players", "kinds", "statistics", "browser", "methods",
+        "curves", "worth", "players", "uses", "statistics", "browser", "methods",
     ]  # fmt: skip
 
 
@@ -151,7 +125,7 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     intervention = pd.read_csv(run / "reports/data/intervention.csv")
     assert len(intervention) == 2 * (7 + 2)
     figures = {path.stem for path in (run / "reports/figures").iterdir()}
-    assert figures == {"training", "intervention", "held-out", "human-boards", "kinds", "questions"}
+    assert figures == {"training", "intervention", "held-out", "human-boards", "uses", "questions"}
     with Image.open(run / "reports/figures/training.png") as image:
         assert image.size[0] >= 4.5 * 300  # a column at 300 dots an inch
 
@@ -164,77 +138,82 @@ def test_the_short_report_has_verdict_and_table(run):
     assert all((run / "reports" / name).exists() for name in re.findall(r"!\[.*?\]\((.*?)\)", text))
 
 
-def test_same_episodes_same_bytes(run):
-    before = contents(run / "reports")
-    assert {path.suffix for path in before} == {".html", ".json", ".csv", ".svg", ".png", ".md"}
-    shutil.rmtree(run / "reports")
-    assert analyze(run).returncode == 0
-    assert contents(run / "reports") == before
+def test_same_episodes_same_bytes_in_another_process(run, copy):
+    command = [sys.executable, "-m", "stages.analyze"]
+    done = subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0
+    written = contents(run / "reports")
+    assert {path.suffix for path in written} == {".html", ".json", ".csv", ".svg", ".png", ".md"}
+    assert contents(copy / "reports") == written
 
 
-def test_without_an_intervention_there_is_a_report_that_says_so(run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "data/episodes/intervention")
-    assert analyze(tmp_path).returncode == 0
-    assert "evaluate.intervention_games</code> is 0" in (tmp_path / "reports/report.html").read_text()
-    assert json.loads((tmp_path / "reports/metrics.json").read_text())["intervention"] is None
+def test_without_an_intervention_there_is_a_report_that_says_so(copy):
+    shutil.rmtree(copy / PLAYED / "intervention")
+    reports = report_on(copy, GAMES)
+    assert "studies.asking.intervention_games</code> is 0" in (reports / "report.html").read_text()
+    assert json.loads((reports / "metrics.json").read_text())["intervention"] is None
 
 
-def test_nasty_data_make_a_report_all_the_same(tmp_path, write_players):
-    """One episode each, constant columns, a seat that earned nothing, a run still going on."""
-    (tmp_path / "params.yaml").write_text("")
-    players = dict(
-        base=dict(reward=0.8, games=1),
-        trained=dict(reward=0.8, games=1, useful=3),
-        bayes=dict(reward=0.8, games=1),
-    )
-    write_players(tmp_path / "data/episodes/held-out", **players)
-    write_players(tmp_path / "data/episodes/human-boards", humans=dict(reward=0.9, games=1))
-    write_players(tmp_path / "data/rollouts", **{"step-0": dict(reward=0.8, games=2, noise=0, failed=1)})
-    folder = tmp_path / "data/rollouts"
+def test_nasty_data_make_a_report_all_the_same(tmp_path):
+    """One episode each, constant columns, a seat that earned nothing, a game of another kind, a run that goes on."""
+    played, rollouts = tmp_path / PLAYED, tmp_path / "data/rollouts"
+    few = dict(reward=0.8, games=1)
+    write_players(played / "held-out", base=few, trained={**few, "useful": 3}, bayes=few)
+    write_players(played / "human-boards", humans=few)
+    write(rollouts / "step-0", make_episodes("policy", 0.8, games=2, noise=0, failed=1))
     [stranger] = make_episodes("stranger", 0.5, games=1)
-    stranger.rewards, stranger.facts, stranger.turns = {"somebody": 1.0}, {}, [Turn("somebody", "", "Hello?")]
-    write_shard(folder / "step-1/00000.parquet", [stranger])
-    (folder / "step-1/.00001.parquet.part").write_bytes(b"half a sh")
-    done = analyze(tmp_path)
-    assert done.returncode == 0, done.stderr
-    metrics = json.loads((tmp_path / "reports/metrics.json").read_text())
+    stranger.rewards, stranger.metrics = {"somebody": 1.0}, {}
+    stranger.turns, stranger.seating = [turn("somebody", "", "Hello?")], {"somebody": "stranger"}
+    write(rollouts / "step-1", [stranger, *make_episodes("policy", 0.5, games=9, game="another")])
+    (rollouts / "step-1/.00001.parquet.part").write_bytes(b"half a sh")
+    reports = report_on(tmp_path, GAMES)
+    metrics = json.loads((reports / "metrics.json").read_text())
     assert metrics["outcome"] == "too little data"
     assert metrics["training"]["failed"] == 1
-    page = (tmp_path / "reports/report.html").read_text()
+    page = (reports / "report.html").read_text()
+    assert "Training played 3 episodes" in page
     assert not re.search(r"\bnan\b", page, flags=re.IGNORECASE)
 
 
-def test_a_damaged_shard_is_named(run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "data/rollouts/step-00003.parquet").write_bytes(b"PAR1 not really")
-    done = analyze(tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: data/rollouts/step-00003.parquet cannot be read as a shard")
-    assert done.stderr.count("\n") == 1
+def test_a_damaged_shard_is_named(copy):
+    (copy / "data/rollouts/step-3/00000.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(UserError, match=r"^data/rollouts/step-3/00000.parquet cannot be read as a shard"):
+        report_on(copy, GAMES)
 
 
-@pytest.mark.parametrize("missing", ["rollouts", "episodes/held-out/bayes", "episodes/human-boards"])
-def test_a_missing_folder_is_told_in_a_sentence(missing, run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "data" / missing)
-    done = analyze(tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: There are no episodes in data/{missing} to analyze")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("missing", ["data/rollouts", PLAYED / "held-out/bayes", PLAYED / "human-boards"])
+def test_a_missing_folder_is_told_in_a_sentence(missing, copy):
+    shutil.rmtree(copy / missing)
+    with pytest.raises(UserError, match=f"^There are no episodes in {missing} to analyze"):
+        report_on(copy, GAMES)
 
 
-def test_only_failed_episodes_are_told_with_the_reason(write_players, tmp_path):
-    folder = write_players(tmp_path, base=dict(reward=0.8, games=5, failed=5)) / "base"
+def test_only_failed_episodes_are_told_with_the_reason(tmp_path):
+    write_players(tmp_path, base=dict(reward=0.8, games=5, failed=5))
     with pytest.raises(
         UserError, match=r"All 5 episodes in .* failed, the first with 'TimeoutError: no answer'"
     ):
-        read_sample(folder)
+        read_players(tmp_path)
 
 
-def test_an_episode_played_again_with_success_counts_as_played(write_players, tmp_path):
-    folder = write_players(tmp_path, base=dict(reward=0.8, games=5, failed=2)) / "base"
-    again = write_players(tmp_path / "again", base=dict(reward=0.8, games=5)) / "base"
-    write_shard(folder / "00001.parquet", [next(read_episodes(again))])
-    sample = read_sample(folder)
+def test_an_episode_played_again_with_success_counts_as_played(tmp_path):
+    write_players(tmp_path, base=dict(reward=0.8, games=5, failed=2))
+    write_players(tmp_path / "again", base=dict(reward=0.8, games=5))
+    write_shard(tmp_path / "base/00001.parquet", [next(read_episodes(tmp_path / "again/base"))])
+    sample = read_sample(tmp_path / "base", ("base",))
     assert (len(sample.episodes), sample.failed) == (4, 1)
+
+
+def test_the_seat_of_the_player_is_measured_wherever_it_sits(tmp_path):
+    """Its own questions and metrics, of each episode in the seat that it has there."""
+    first, second = make_episodes("policy", 0.8, useful=4, wasted=1, games=2, noise=0)
+    other = {"questions": 9, "own_view": 0.3}
+    second.seating = {AGENT: "scripted", PARTNER: "policy"}
+    second.metrics |= {f"{PARTNER}.{name}": value for name, value in other.items()}
+    second.rewards = {AGENT: 0.1, PARTNER: 0.6}
+    write(tmp_path, [first, second])
+    episodes = read_sample(tmp_path, ("policy",)).episodes
+    assert list(episodes["seat"]) == [AGENT, PARTNER]
+    assert list(episodes["reward"]) == [0.8, 0.6]
+    assert list(episodes["own_view"]) == [0.78, 0.3]
+    assert episodes["questions"][0] > 0 and episodes["questions"][1] == 0  # the second only answers

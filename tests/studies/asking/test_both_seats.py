@@ -1,10 +1,10 @@
-"""A pair that was trained together: what its numbers allow to be said of its language."""
+"""A pair that was trained together: what its numbers say of its language."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from slim_rl.analysis.selfplay import MEASURES, MODELS, PAIRINGS, SelfPlay
+from slim_rl.studies.asking.selfplay import MEASURES, MODELS, PAIRINGS, SelfPlay
 
 
 def made(own, first, second, base=0.6, games=200):

@@ -1,0 +1,223 @@
+"""Which questions a message asks, about which cells, and what became of them in their episode."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slim_rl.games.matching.asking import classify, find_questions
+from slim_rl.games.matching.scripted import ShyPartner, reference_player
+
+LABELS = Path(__file__).parent / "messages"
+AGENT, PARTNER = "player-1", "player-2"
+SIZE = 8
+
+
+def found(text):
+    return [question.text for question in find_questions(text, SIZE)]
+
+
+def agreement(messages, count):
+    """F1 of the questions that `count` finds and those that it counts among a message's labels, message by message."""
+    pairs = [count(find_questions(m["text"], SIZE), m["questions"]) for m in messages]
+    return 2 * sum(min(pair) for pair in pairs) / sum(map(sum, pairs))
+
+
+@pytest.mark.parametrize(
+    ("part", "asks_f1", "questions_f1", "scores_f1"),
+    [
+        *((f"development{number}", 0.97, 0.97, 0.5) for number in ("", "-2", "-3", "-4", "-5")),
+        ("unseen", 0.93, 0.93, 0.5),  # floors to notice damage by, below what was measured
+    ],
+)
+def test_people_are_read_as_labelled(part, asks_f1, questions_f1, scores_f1):
+    lines = map(json.loads, (LABELS / f"{part}.jsonl").read_text().splitlines())
+    messages = [line for line in lines if "text" in line]
+    assert agreement(messages, lambda ours, theirs: (bool(ours), bool(theirs))) >= asks_f1
+    assert agreement(messages, lambda ours, theirs: (len(ours), len(theirs))) >= questions_f1
+    for_scores = agreement(
+        messages, lambda ours, theirs: (sum(bool(q.pairs) for q in ours), sum("score" in q for q in theirs))
+    )
+    assert for_scores >= scores_f1
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("What is Ava Li's score for BLEU?", {(0, 0)}),
+        ("tell me Ava's score for BLEU", {(0, 0)}),
+        ("Thanks. I need Ava's score on BLEU.", {(0, 0)}),
+        ("how good is daniel at electra", {(1, 1)}),
+        ("is Ava good\nat Quac or Electra", set()),  # the partner does not answer it
+        ("What are Ava's scores for BLEU and GloVe?", {(0, 0), (0, 2)}),
+        ("I have 80 for Ava on BLEU, what about you?", {(0, 0)}),  # what it leaves out stands before it
+        ("Who is good at BLEU? / What is Ava's score for GLUE?", {(0, 3)}),
+        ("What do you have for Ethan?", set()),
+        ("Who would be good for Electra?", set()),
+        ("Do you have any good options for SWAG besides Sofia?", set()),
+        ("What are yours?", set()),
+        ("Should we put Ava on BLEU?", set()),
+        ("I think Ava on BLEU and Daniel on GloVe. What do you think?", set()),
+        ("Does that work for you?", set()),
+        ("Hi, how are you doing?", set()),
+        ("first game?", set()),
+        ("I'm doing well, how about yourself?", set()),
+        ("LLaMA - who do you have?", set()),
+        ("Anywhere we can place Andrei?", set()),
+        ("How about we swap Ava and Noah?", set()),
+        ("Do you have any greens for Mr. Petrov?", set()),
+        ("What about\nAva?", set()),
+    ],
+)
+def test_which_cells_are_asked_for(text, pairs):
+    questions = find_questions(text, SIZE)
+    assert questions
+    assert {pair for question in questions for pair in question.pairs} == pairs
+
+
+def test_each_of_several_questions_has_its_own_cells():
+    text = "What is Ava's score for BLEU? And for GloVe? What about Daniel?"
+    assert [question.pairs for question in find_questions(text, SIZE)] == [((0, 0),), ((0, 2),), ((1, 2),)]
+
+
+def test_a_name_that_is_not_in_play_names_no_cell():
+    [question] = find_questions("What is Noah's score for SWAG?", size=3)
+    assert question.pairs == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ava is 57 on BLEU.",
+        "I do not know Ava's score for BLEU.",
+        "Ava is best for BLEU, right?",
+        "so Ava on GLUE ok?",
+        "Who knows?",
+        'You asked "What is Ava\'s score for BLEU?" and I do not know.',
+        "let's put Ava on Electra",
+        "ok send a proposal then",
+        "What a great idea!",
+        "For Electra I really don't know who would be a good reviewer.",
+        "Whatever you want",
+        "could happen but Daniel is also nice for it",
+        "",
+    ],
+)
+def test_what_seeks_no_answer_is_no_question(text):
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "questions"),
+    [
+        ("What is Ava's score for BLEU? And Daniel's for GloVe?", 2),
+        ("what's your highest on any paper left, and who fits with it?", 2),
+        ("Daniel and Morgan?", 1),
+        ("Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!", 1),
+        ("How do you feel about Daniel being placed / in GLUE?", 1),
+    ],
+)
+def test_several_questions_count_one_by_one(text, questions):
+    assert len(found(text)) == questions
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("1. Do RoBERTa and QuAC have anyone green?", "Do RoBERTa and QuAC have anyone green?"),
+        ("Ava is fine, couldn't you take Noah?", "couldn't you take Noah?"),
+        ("Fair. But is Noah someone you were planning on?", "is Noah someone you were planning on?"),
+        (
+            "\u0130 SEE. AND HOW GOOD IS AVA AT BLEU",
+            "HOW GOOD IS AVA AT BLEU",
+        ),  # \u0130 is two signs in lower case
+    ],
+)
+def test_where_a_question_begins(text, clause):
+    assert found(text) == [clause]
+
+
+def test_a_question_knows_its_place():
+    text = "I have none. / What are Ava's scores for BLEU and GloVe?"
+    [question] = find_questions(text, SIZE)
+    assert text[question.start :].startswith(question.text) and question.text.startswith("What")
+
+
+@pytest.mark.parametrize(
+    "word", ["and so ", "ok, ", "so ", "is ", "what ", "Ava and ", "please ", "which of the ", "maybe ", "- "]
+)
+def test_a_policy_that_repeats_itself_can_be_read(word):
+    """Readings that multiply with each word would not end, above all where nothing asks behind them."""
+    for last in ("what about Ava?", "zebra is?", "zebra is"):
+        assert len(found(word * 200 + last)) <= 2
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_can_be_read(text):
+    for question in find_questions(text, SIZE):
+        assert text[question.start : question.start + len(question.text)] == question.text
+
+
+SEEN = {AGENT: {(0, 0)}, PARTNER: {(0, 0), (0, 1), (1, 1)}}
+
+
+def uses(*dialogue):
+    """By question: what became of it; turns alternate, the agent begins."""
+    turns = [(AGENT if i % 2 == 0 else PARTNER, text) for i, text in enumerate(dialogue)]
+    return [
+        {name for name in asked._fields[2:] if getattr(asked, name)}
+        for asked in classify(turns, AGENT, SEEN, SIZE)
+    ]
+
+
+def test_what_became_of_questions():
+    assert uses(
+        "[message] What is Ava Li's score for Electra?",
+        "[message] Ava Li's score for Electra is 57.",
+        "[message] What is Ava Li's score for Electra?",
+        "[message] Good.",
+        "[message] What is Ava Li's score for BLEU?",
+        "[message] It is 44.",
+        "[message] What is Sofia's score for QuAC?",
+        "[message] I do not know Sofia Patel's score for QuAC.",
+        "[message] Who is good at GloVe?",
+        "[propose] Proposal:\nBLEU: Ava Li",
+        "[propose] Is this a question?",
+    ) == [
+        {"useful", "with_number"},
+        {"repeated"},
+        {"known", "with_number"},
+        {"useful", "unanswerable"},
+        set(),
+    ]
+
+
+def test_each_of_several_questions_has_its_own_answer():
+    assert uses(
+        "[message] What is Ava Li's score for Electra? What is Sofia Patel's score for QuAC?",
+        "[message] Ava Li's score for Electra is 57. I do not know Sofia Patel's score for QuAC.",
+    ) == [{"useful", "with_number"}, {"useful", "unanswerable"}]
+
+
+def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
+    for task in tasks:
+        played = matching.taskset.load(task)
+        players = {
+            AGENT: reference_player("asks-7-random", played, matching.parameters, 0),
+            PARTNER: ShyPartner(played.view(PARTNER), always_accept=True),
+        }
+        views = {seat: played.view(seat).mask for seat in players}
+        turns = []
+        while seat := played.turn:
+            turns.append((seat, players[seat].turn(played.observe(seat))))
+            played.step(turns[-1][1])
+        seen = {s: {(r, p) for r in range(3) for p in range(3) if mask[r, p]} for s, mask in views.items()}
+        asked, metrics = classify(turns, AGENT, seen, 3), played.metrics()
+        counts = Counter(name for a in asked for name in ("useful", "with_number") if getattr(a, name))
+        assert len(asked) == metrics[f"{AGENT}.questions"] > 0
+        assert counts["useful"] == metrics[f"{AGENT}.useful_questions"]
+        assert counts["with_number"] == metrics[f"{AGENT}.answers"]
