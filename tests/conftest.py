@@ -72,18 +72,22 @@ def run_stage():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session")
+def partner_server():
+    server = PartnerServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def serve():
-    """serve("--faults", "0.3") starts a partner's server; all end with the test."""
-    servers: list[PartnerServer] = []
+def serve(partner_server):
+    """serve("--faults", "0.3"): a partner's server with these options, and with counts from 0. There is one server."""
 
     def start(*arguments: str) -> PartnerServer:
-        servers.append(PartnerServer(*arguments))
-        return servers[-1]
+        partner_server.start_over(*arguments)
+        return partner_server
 
-    yield start
-    for server in servers:
-        server.close()
+    return start
 
 
 @pytest.fixture(scope="session")

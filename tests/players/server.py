@@ -1,7 +1,7 @@
-"""An OpenAI-compatible partner as a real HTTP server, which can fail on purpose.
+"""An OpenAI-compatible service as a real HTTP server, which can fail on purpose.
 
-It plays the shy partner from what it reads, and counts: `GET /counts`. Started as a program of its own; its
-first line is its address.
+It plays the matching game's shy partner and counts calls: `GET /counts`. It is a program of its own, whose first line is
+its address. `POST /options` with a list of command-line options starts over with them.
 """
 
 import argparse
@@ -24,8 +24,8 @@ class Partner:
         self.options, self.random = options, random.Random(options.seed)
         self.calls = self.good = self.under_way = 0
         self.faults = Counter()
-        self.accepted = Counter()  # by board: dialogues that came to their end
-        self.turns = defaultdict(set)  # by board: the different things it was asked
+        self.accepted = Counter()  # by board: dialogues that ended
+        self.turns = defaultdict(set)  # by board: the different dialogues it has read
         self.times, self.keys, self.broken_pauses = [], set(), 0
         self.quiet_until = 0.0
 
@@ -149,25 +149,35 @@ def error(status, message, code):
     )
 
 
-def main():
+def options(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.0, help="share of the calls that fail")
     parser.add_argument("--kinds", nargs="*", default=FAULTS)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds")
     parser.add_argument("--retry-after", type=float, default=0.2, help="seconds")
-    parser.add_argument("--key", help="the only one that is right")
+    parser.add_argument("--key", help="the only right one")
     parser.add_argument("--model", help="the only one there is")
     parser.add_argument("--no-quota", action="store_true")
-    parser.add_argument("--hold-after", type=int, help="good replies, after which none comes any more")
+    parser.add_argument("--hold-after", type=int, help="number of good replies, after which none comes")
     parser.add_argument("--says", help="always this")
     parser.add_argument("--seed", type=int, default=0)
-    partner = Partner(parser.parse_args())
+    return parser.parse_args(arguments)
+
+
+def main():
+    partner = Partner(options())
+
+    async def start_over(request):
+        nonlocal partner
+        partner = Partner(options(await request.json()))
+        return web.Response()
 
     async def serve():
         app = web.Application()
-        app.router.add_post("/v1/chat/completions", partner.complete)
-        app.router.add_get("/counts", partner.counts)
+        app.router.add_post("/options", start_over)
+        app.router.add_post("/v1/chat/completions", lambda request: partner.complete(request))
+        app.router.add_get("/counts", lambda request: partner.counts(request))
         runner = web.AppRunner(app, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", partner.options.port)

@@ -1,0 +1,87 @@
+"""Games with tools: what is run, what is answered to a malformed call, and what is counted."""
+
+import asyncio
+
+import pytest
+
+from slim_rl.core.game import Task
+from slim_rl.core.message import Message, ToolCall, said
+from tests.echo import PROMPT, SYSTEM, WORDS, Parameters, taskset
+
+
+def game(max_turns=5):
+    return taskset(Parameters(max_turns=max_turns), 0, "").load(Task("t", state={"word": "river"}))
+
+
+def turn(*calls):
+    return Message("assistant", "", calls)
+
+
+def played(game, *messages):
+    """What the solver reads before each turn, and after the last one."""
+
+    async def play():
+        read = [await game.observe("solver")]
+        for message in messages:
+            await game.step(message)
+            read.append(await game.observe("solver"))
+        return read
+
+    return asyncio.run(play())
+
+
+def test_a_call_is_run_and_a_turn_without_one_is_the_answer():
+    one = game()
+    read = played(one, turn(ToolCall("look")), said("river"))
+    assert read == [
+        (Message("system", SYSTEM), Message("user", PROMPT)),
+        (Message("tool", "The word is river."),),
+        (),
+    ]
+    assert (one.turn, one.truncated, one.rewards()) == (None, False, {"solver": 1.0})
+    assert one.metrics()["turns"] == 2 and one.metrics()["calls"] == 1
+
+
+def test_one_turn_is_a_legal_game():
+    one = game(max_turns=1)
+    played(one, said("apple"))
+    assert (one.turn, one.truncated, one.rewards()) == (None, False, {"solver": 0.0})
+
+
+def test_several_calls_in_a_turn_are_answered_in_their_order():
+    calls = [ToolCall("echo", {"text": "first"}), ToolCall("look"), ToolCall("echo", {"text": "last"})]
+    read = played(game(), turn(*calls))
+    assert [message.text for message in read[1]] == ["first", "The word is river.", "last"]
+    assert {message.role for message in read[1]} == {"tool"}
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "told"),
+    [
+        (ToolCall("", status="invalid_json", raw="{"), "invalid_json", "not valid JSON"),
+        (ToolCall("", status="unclosed_block", raw="{"), "unclosed_block", "does not end"),
+        (ToolCall("", status="missing_name", raw="{}"), "missing_name", "names no tool"),
+        (ToolCall("search"), "unknown_tool", "no tool of this name"),
+    ],
+)
+def test_a_malformed_call_is_answered_and_counted_and_the_others_are_run(call, status, told):
+    one = game()
+    read = played(one, turn(call, ToolCall("look")))
+    assert read[1][0].text.startswith("Error: ") and told in read[1][0].text
+    assert read[1][1].text == "The word is river."
+    assert one.turn == "solver"
+    metrics = one.metrics()
+    assert metrics["calls"] == 2
+    assert {name: count for name, count in metrics.items() if "." in name and count} == {f"calls.{status}": 1}
+
+
+def test_a_game_that_runs_out_of_turns_is_truncated():
+    one = game(max_turns=2)
+    played(one, turn(ToolCall("look")), turn(ToolCall("look")))
+    assert (one.turn, one.truncated, one.rewards()) == (None, True, {"solver": 0.0})
+
+
+def test_the_same_seed_makes_the_same_tasks():
+    tasks = [list(taskset(Parameters(), seed, "").tasks("train", 20)) for seed in (0, 0, 1)]
+    assert tasks[0] == tasks[1] != tasks[2]
+    assert {task.state["word"] for task in tasks[0]} == set(WORDS)

@@ -1,0 +1,149 @@
+"""Services by name: what is paid for once, whose bill it is on, and the check before a stage."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slim_rl.core.errors import UserError
+from slim_rl.players import ledger
+from slim_rl.players.ledger import Ledger, Price, price_of
+
+ASK = [{"role": "user", "content": "Say [accept]."}]
+
+
+def ask(services, *seeds, name="partner", messages=ASK):
+    async def all_of_them():
+        return [(await services[name].reply(messages, seed)).text for seed in seeds]
+
+    return asyncio.run(all_of_them())
+
+
+def test_a_reply_is_paid_for_once_by_whichever_run(serve, services, tmp_path):
+    server = serve()
+    first = services(partner=server.config(), run="train/1", folder=tmp_path)
+    told = ask(first, 0, 1)
+    second = services(partner=server.config(max_concurrent=3), run="evaluate/2", folder=tmp_path)
+    assert ask(second, 0, 1) == told and server.counts()["calls"] == 2
+    ask(second, 2)
+    assert server.counts()["calls"] == 3
+    bills = [one.bills()["partner"] for one in (first, second)]
+    assert [(bill["calls"], bill.get("replayed", 0)) for bill in bills] == [(2, 0), (1, 2)]
+    again = services(partner=server.config(), run="train/1", folder=tmp_path)  # all was done before
+    assert again.bills()["partner"] == bills[0]
+
+
+@pytest.mark.parametrize("change", [{"model": "gpt-4o"}, {"temperature": 1.0}, {"max_reply_tokens": 7}])
+def test_a_service_that_would_answer_otherwise_is_asked(serve, services, tmp_path, change):
+    server = serve()
+    ask(services(partner=server.config(), folder=tmp_path), 0)
+    ask(services(partner=server.config(**change), folder=tmp_path), 0)
+    assert server.counts()["calls"] == 2
+
+
+def test_the_budget_is_of_a_run(serve, services, tmp_path):
+    server = serve()
+    config = server.config(max_cost_dollars=0.0016)  # a call is estimated at 0.001 and costs 0.0007
+    for run in ("train/1", "evaluate/2"):
+        one = services(partner=config, run=run, folder=tmp_path)
+        seeds = range(5) if run == "train/1" else range(5, 10)
+        with pytest.raises(UserError, match="max_cost_dollars"):
+            ask(one, *seeds)
+        assert 0.0005 < one.bills()["partner"]["dollars"] <= 0.0016
+
+
+def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tmp_path):
+    server = serve("--model", "gpt-4.1")
+    both = services(partner=server.config(), judge=server.config(model="gpt-4o"), folder=tmp_path)
+    assert both.status() == "" and both.bills() == {}
+    ask(both, 0)
+    assert both.status() == "1 calls, 0k tokens, $0.00"
+    with pytest.raises(
+        UserError, match=r"The service judge at .* has no model gpt-4o .*services.judge.model"
+    ):
+        ask(both, 0, name="judge")
+    assert both.status() == "partner: 1 calls, 0k tokens, $0.00; judge: 1 calls, 0k tokens, $0.00"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.jsonl", "partner.jsonl"]
+
+
+def test_dollars_by_the_price_list(serve, services):
+    one = services(partner=serve().config(model="gpt-4.1-mini-2025-04-14"))
+    ask(one, 0)
+    assert one.bills() == {
+        "partner": {
+            "model": "gpt-4.1-mini-2025-04-14",
+            "calls": 1,
+            "prompt_tokens": 300,
+            "cached_tokens": 0,
+            "completion_tokens": 12,
+            "dollars": pytest.approx((300 * 0.4 + 12 * 1.6) / 1e6, abs=1e-6),
+        }
+    }
+    assert price_of("gpt-4.1") == Price(2.0, 0.5, 8.0)
+    assert price_of("gpt-4.1-turbo") is None
+
+
+def test_the_price_list_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert price_of("gpt-4.1") is not None
+
+
+def test_a_damaged_price_list_is_reported_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "PRICES", tmp_path / "prices.yaml")
+    (tmp_path / "prices.yaml").write_text("gpt-4.1: 7")
+    with pytest.raises(UserError, match="is not a price list"):
+        price_of("gpt-4.1")
+
+
+def test_a_budget_needs_a_price(serve, services):
+    one = services(partner=serve().config(model="smol", max_cost_dollars=1))
+    with pytest.raises(UserError, match=r"prices.yaml has no price for smol"):
+        one["partner"]
+
+
+def test_a_bill_without_a_price_has_no_dollars(serve, services):
+    one = services(partner=serve().config(model="smol"))
+    ask(one, 0)
+    assert one.bills()["partner"]["calls"] == 1 and "dollars" not in one.bills()["partner"]
+
+
+def test_a_ledger_survives_a_line_that_was_cut_off(tmp_path):
+    path = tmp_path / "partner.jsonl"
+    Ledger(path, None, "r").add(("a", ["Hello.", False]), calls=1)
+    with path.open("a") as file:
+        file.write('{"run": "r", "reply": ["b", ["Hello.", false]], "calls": 1, "dol')
+    Ledger(path, None, "r").add(calls=1)
+    whole = Ledger(path, None, "r")
+    assert whole.totals["calls"] == 2 and whole.replies == {"a": ["Hello.", False]}
+
+
+def test_a_check_always_calls(serve, services, tmp_path):
+    server = serve()
+    for _ in range(2):
+        services(partner=server.config(), folder=tmp_path).check(["partner"])
+    assert server.counts()["calls"] == 2
+
+
+def test_a_wrong_key_ends_a_stage_in_a_sentence_before_torch_is_loaded(serve, tmp_path, key):
+    server = serve("--key", "another")
+    values = {
+        "services": {"judge": server.config().model_dump()},
+        "games": {"matching": {"seating": ["policy", "service:judge"]}},
+    }
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "stages").symlink_to(Path(__file__).parents[2] / "stages")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "stages.services"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    imported, _, told = done.stderr.rpartition("error: ")
+    assert "openai" in imported and "torch" not in imported
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        told
+        == f"The service judge at {server.base_url} refuses the key in OPENAI_API_KEY; set the right one.\n"
+    )
+    assert server.counts()["keys"] == [f"Bearer {key}"]
