@@ -122,15 +122,16 @@ def curves() -> Iterator[Callable[[dict[str, float]], None]]:
     interruption leaves no trace in them.
     """
     with ExitStack() as opened:
-        live: list[Live] = []
+        live: Live | None = None
 
         def log(metrics: dict[str, float]) -> None:
-            if not live:
-                options = dict(save_dvc_exp=False, report=None, dvcyaml=None, resume=False)
-                live.append(opened.enter_context(Live(str(CURVES), **options)))
+            nonlocal live
+            if live is None:
+                new = Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False)
+                live = opened.enter_context(new)
             for name, value in metrics.items():
-                live[0].log_metric(name, value)
-            live[0].next_step()
+                live.log_metric(name, value)
+            live.next_step()
 
         yield log
 

@@ -106,13 +106,13 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 
 def _episode(row: dict[str, Any]) -> Episode:
-    traces = {trace.pop("seat"): TokenTrace(**trace) for trace in row.pop("traces")}
-    turns = [
+    values = {**row, **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")}}
+    values["traces"] = {trace.pop("seat"): TokenTrace(**trace) for trace in row["traces"]}
+    values["turns"] = [
         Turn(turn["seat"], tuple(map(_message, turn["observation"])), _message(turn["message"]))
-        for turn in row.pop("turns")
+        for turn in row["turns"]
     ]
-    maps = {name: dict(row.pop(name)) for name in ("seating", "rewards", "metrics")}
-    return Episode(**row, **maps, turns=turns, traces=traces)
+    return Episode(**values)
 
 
 def _message_row(message: Message) -> dict[str, Any]:

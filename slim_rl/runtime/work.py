@@ -44,8 +44,8 @@ def fingerprint(*inputs: Any) -> str:
 
 def source_files(things: Iterable[Any]) -> list[Path]:
     """The files that define functions or objects, for a work folder that depends on code of the user's own."""
-    modules = (sys.modules[thing.__module__] for thing in things)
-    return [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    files = (getattr(sys.modules[thing.__module__], "__file__", None) for thing in things)
+    return [Path(file) for file in files if file]
 
 
 def _content(file: Path) -> bytes:
@@ -54,12 +54,13 @@ def _content(file: Path) -> bytes:
     tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list):  # strings that stand alone: docstrings
-            node.body = [part for part in body if not _is_docstring(part)]
+        if isinstance(body, list):
+            body[:] = [part for part in body if not _is_docstring(part)]
     return ast.dump(tree).encode()
 
 
 def _is_docstring(node: ast.AST) -> bool:
+    """Whether a statement is a string alone."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -13,8 +13,9 @@ def muon_and_adamw(
     matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
     chosen = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in chosen]
-    common = {"lr": learning_rate, "weight_decay": weight_decay}
     return [
-        torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **common),
-        torch.optim.AdamW(rest, betas=betas, **common),
+        torch.optim.Muon(
+            matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas),
     ]

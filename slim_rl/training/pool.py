@@ -36,7 +36,8 @@ class Pool:
             return
         past = range(0, step, config.snapshot_every)
         for earlier in past[-config.pool_size :] if config.pool_size else ():
-            self._open(earlier, type(model).from_pretrained(folder / _name(earlier)).to(model.device))
+            frozen = type(model).from_pretrained(folder / _name(earlier))
+            self._open(earlier, frozen.to(model.device))  # type: ignore[arg-type]
         self.add(step, model)
 
     def add(self, step: int, model: PreTrainedModel) -> bool:

@@ -123,15 +123,17 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
 
     ids, positions = list(path), list(range(len(path)))
     branches, forks = [0] * len(path), [0] * len(path)
-    for number, (fork, closing, stop) in enumerate(closings, start=1):
-        learn += _targets(fork - 1, len(ids), closing, stop)
-        ids += closing
-        positions += range(fork, fork + len(closing))
-        branches += [number] * len(closing)
-        forks += [fork] * len(closing)
-    predictors, targets, weights = zip(*learn, strict=True)
-    integers = (np.array(x) for x in (ids, positions, branches, forks, predictors, targets))
-    return Tree(*integers, np.array(weights, dtype=np.float32))
+    for number, (fork, said, stop) in enumerate(closings, start=1):
+        learn += _targets(fork - 1, len(ids), said, stop)
+        ids += said
+        positions += range(fork, fork + len(said))
+        branches += [number] * len(said)
+        forks += [fork] * len(said)
+    predictors, targets, weights = map(np.array, zip(*learn, strict=True))
+    context = np.array([ids, positions, branches, forks])
+    return Tree(
+        context[0], context[1], context[2], context[3], predictors, targets, weights.astype(np.float32)
+    )
 
 
 def _targets(before: int, start: int, said: list[int], first_weight: float) -> list[tuple[int, int, float]]:
@@ -216,7 +218,9 @@ def _embed_numbers(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) 
     x = torch.arange(len(ids)) / max(len(ids) - 1, 1)
     waves = [f(2 * torch.pi * x * k) for k in (0.5, 1, 2, 4, 8) for f in (torch.sin, torch.cos)]
     features = torch.stack([4 * (x - 0.5), *waves], dim=1)
-    weight = model.get_input_embeddings().weight
+    embeddings = model.get_input_embeddings()
+    assert isinstance(embeddings, torch.nn.Embedding)
+    weight = embeddings.weight
     weight[ids, : features.shape[1]] = features * weight.std() * 2
 
 
