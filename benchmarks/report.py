@@ -1,15 +1,16 @@
-"""The whole `analyze` stage on made-up runs of 100,000 and of 1,000,000 episodes: time and memory.
+"""The whole `analyze` stage on simulated runs of 100,000 and 1,000,000 episodes: time and memory.
 
     python -m benchmarks.report [--episodes 100000 1000000] [--folder FOLDER]
 
-Scripted players play real games on 1,024 boards, 16 episodes each with different numbers of questions; the run
-on disk consists of these episodes over and over, on as many boards as there are groups, under new names and
-with traces of tokens, in shards of 256: nine tenths of them training of 200 steps, the rest held-out games of
-base, trained and Bayesian player and the arms of the intervention. The stage runs as `dvc repro` runs it, with the default
-parameters; its memory is the largest sum over all its processes, looked at ten times a second.
+Scripted players play real games on 1,024 boards, 16 episodes each with different numbers of questions. The run on disk
+repeats these episodes on as many boards as there are groups, under new names and with traces of tokens, in shards of 256:
+nine tenths are training of 200 steps, the rest held-out games of base, trained and Bayesian player and the arms of the
+intervention. The stage runs as `dvc repro` runs it; its memory is the largest sum over all its processes, sampled ten
+times a second.
 """
 
 import argparse
+import asyncio
 import subprocess
 import sys
 import tempfile
@@ -22,13 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from slim_rl.config import MatchingConfig
-from slim_rl.evaluation.intervention import ARMS
-from slim_rl.games.matching import generate_games, load_game
-from slim_rl.games.matching.scripted import reference_player, shy_partner
-from slim_rl.players.policy import TokenTrace
-from slim_rl.rollout.episode import Episode, Turn
-from slim_rl.rollout.store import SCHEMA, write_shard
+from slim_rl.core.episode import Episode, TokenTrace
+from slim_rl.games import game_parameters, load_games
+from slim_rl.rollout.seating import Request, Seating
+from slim_rl.rollout.shards import SCHEMA, write_shard
+from slim_rl.studies.asking.forced import ARMS
 
 ROOT = Path(__file__).parents[1]
 BOARDS, SAMPLES, STEPS, SHARD = 1024, 16, 200, 256
@@ -37,66 +36,66 @@ TRACE_TOKENS, SAMPLED = 150, 30
 
 def played(folder: Path) -> pa.Table:
     """BOARDS x SAMPLES real episodes, group after group."""
-    config, episodes = MatchingConfig(), []
-    for game in generate_games(BOARDS, 0, config):
-        for sample in range(SAMPLES):
-            state = load_game(game, max_turns=20)
-            agent, partner = state.seats
-            seats = {
-                agent: reference_player(f"asks-{sample % 8}-random", state, config, sample),
-                partner: shy_partner(state, partner, True),
-            }
-            turns = []
-            while seat := state.turn:
-                heard = state.observe(seat)
-                turns.append(Turn(seat, heard, seats[seat].turn(heard)))
-                state.step(turns[-1].text)
-            mask = [1] * SAMPLED + [0] * (TRACE_TOKENS - SAMPLED)
-            trace = TokenTrace(list(range(TRACE_TOKENS)), mask, [-0.5 * m for m in mask])
-            episodes.append(
-                Episode("", game["game_id"], "matching", {}, 0, "completed", "", turns, state.rewards(), state.facts(), {agent: trace})
-            )  # fmt: skip
+    [game] = load_games({"matching": game_parameters("matching", {})}, seed=0).values()
+    seating = Seating({game.name: game}, {}, seed=0)
+
+    async def play() -> list[Episode]:
+        return [
+            await seating.play(Request(f"{task.game_id}/{n}", game.name, task, (f"asks-{n % 8}-random", "scripted")))
+            for task in game.taskset.tasks("train", BOARDS)
+            for n in range(SAMPLES)
+        ]  # fmt: skip
+
+    episodes = asyncio.run(play())
+    mask = [1] * SAMPLED + [0] * (TRACE_TOKENS - SAMPLED)
+    for episode in episodes:
+        first = next(iter(episode.seating))
+        episode.traces = {first: TokenTrace(list(range(TRACE_TOKENS)), mask, [-0.5 * m for m in mask])}
     write_shard(folder / "played.parquet", episodes)
     return pq.read_table(folder / "played.parquet")
 
 
 def write_run(folder: Path, episodes: int, source: pa.Table) -> None:
-    """Shards of a run with about so many episodes."""
+    """Shards of a run with about `episodes` episodes."""
     tenth = episodes // 10
-    write_part(folder / "data/rollouts", "train", 9 * tenth, STEPS, source)
-    held_out = tenth // 4
+    write_part(folder / "data/rollouts", "policy", 9 * tenth, STEPS, source)
+    series, held_out = folder / "data/episodes/matching", tenth // 4
     for player in ("base", "trained", "bayes"):
-        write_part(folder / "data/episodes/held-out" / player, player, held_out, 1, source)
+        write_part(series / "held-out" / player, player, held_out, 1, source)
     for model in ("base", "trained"):
         for arm in ARMS:
-            part = f"{model}-{arm}"
-            write_part(
-                folder / "data/episodes/intervention" / part, part, held_out // (2 * len(ARMS)), 1, source
-            )
-    write_part(folder / "data/episodes/human-boards/humans", "humans", 100, 1, source)
+            count = held_out // (2 * len(ARMS))
+            write_part(series / f"intervention/{model}-{arm}", model, count, 1, source, arm)
+    write_part(series / "human-boards/humans", "humans", 100, 1, source)
 
 
-def write_part(folder: Path, name: str, episodes: int, steps: int, source: pa.Table) -> None:
+def write_part(folder: Path, player: str, episodes: int, steps: int, source: pa.Table, arm: str = "") -> None:
+    """Shards of `player`'s episodes, as if it had played them in the first seat."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    for number, start in enumerate(tqdm(range(0, episodes, SHARD), desc=name, leave=False)):
+    for number, start in enumerate(tqdm(range(0, episodes, SHARD), desc=folder.name, leave=False)):
         places = np.arange(start, min(start + SHARD, episodes))
         groups = places // SAMPLES
         rows = source.take(rng.permutation(BOARDS)[groups % BOARDS] * SAMPLES + places % SAMPLES)
-        step = places * steps // episodes
+        seatings = [[(seat, player if seat == first else who) for seat, who in seating]
+                    for seating in rows["seating"].to_pylist()
+                    for first in [seating[0][0]]]  # fmt: skip
         columns = {
-            "episode_id": pa.array([f"{name}/{place}" for place in places.tolist()]),
-            "game_id": pa.array([f"board-{group}" for group in groups.tolist()]),
-            "step": pa.array(step, pa.int32()),
+            "episode_id": [f"{folder.name}/{place}" for place in places.tolist()],
+            "game_id": [f"board-{group}" for group in groups.tolist()],
+            "seating": seatings,
+            "arm": [arm] * len(places),
+            "step": places * steps // episodes,
         }
         for column, values in columns.items():
-            rows = rows.set_column(SCHEMA.get_field_index(column), column, values)
+            field = SCHEMA.field(column)
+            rows = rows.set_column(SCHEMA.get_field_index(column), field, pa.array(values, field.type))
         pq.write_table(rows, folder / f"{number:05d}.parquet", compression="zstd")
 
 
 def analyze(folder: Path) -> tuple[float, float]:
     """Seconds that the stage takes, and GiB that its processes hold together at most."""
-    (folder / "params.yaml").write_text("")
+    (folder / "params.yaml").write_text("games: {matching: {}}")
     start, most = time.perf_counter(), 0
     command = [sys.executable, "-m", "stages.analyze"]
     stage = subprocess.Popen(command, cwd=folder, env={"PYTHONPATH": str(ROOT)})

@@ -1,10 +1,10 @@
-"""What can be said of means, differences, trends and correlations, and how surely.
+"""Means, differences, trends and correlations of episodes, with their intervals.
 
-Intervals are 95% intervals by the bootstrap (Efron 1979, Ann. Statist. 7:1), percentile method. The game is the
-unit that is drawn again: episodes of one game share its board and so are not independent. Trends over
-training draw blocks of steps instead, for a step's weights are those of the step before and a little more.
+Intervals are 95% intervals by the bootstrap (Efron 1979, Ann. Statist. 7:1), percentile method. Games (tasks) are
+resampled, not episodes, because episodes of one game are not independent. Trends over training resample blocks of
+steps instead, because the weights of neighbouring steps are alike.
 
-Whatever cannot be known (a constant column, a single game) is NaN, never a number that looks like one.
+What is undefined (a constant column, a single game) is NaN.
 """
 
 import math
@@ -23,14 +23,14 @@ SEED = 0
 WINDOW = 5
 """Training steps pooled for one point of a curve, itself in the middle."""
 MAX_UNITS = 4096
-"""More games than this are put together at random into as many units, which are then what is drawn again: the
-work stays linear in the number of games, and so many units tell the spread of a mean as well as more would."""
+"""Above this many games, resample random bins of games instead of games: the work stays linear in their number, and
+this many bins tell the spread of a mean as well as more would."""
 MAX_INFLATION = 100.0
-"""A predictor whose variance the others inflate by more is left out of a regression: it says what they say."""
+"""A predictor with a larger variance inflation factor is left out of a regression: the others say the same."""
 
 
 class Estimate(NamedTuple):
-    """A mean, its 95% interval and standard error; NaN where too little is known for one."""
+    """A mean, its 95% interval and standard error; NaN where there are too few data for them."""
 
     mean: float
     low: float
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
         if math.isnan(self.mean):
             return "unknown"
         if math.isnan(self.low):
-            return f"{self.mean:{spec}} (too little is known for an interval)"
+            return f"{self.mean:{spec}} (too few data for an interval)"
         return f"{self.mean:{spec}} (95% interval {self.low:{spec}} to {self.high:{spec}})"
 
     def numbers(self, name: str) -> dict[str, float]:
@@ -56,7 +56,7 @@ class Estimate(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share with its 95% Wilson interval (Wilson 1927, JASA 22:209), which is sound where nothing was ever seen."""
+    """A share with its 95% Wilson interval (Wilson 1927, JASA 22:209), which is sound also for shares of 0 and 1."""
 
     mean: float
     low: float
@@ -101,10 +101,11 @@ def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estim
 
 
 def share(episodes: pd.DataFrame, of: str) -> Share:
-    """The share of episodes in which column `of` is 1, by game first: every game weighs alike.
+    """The share of episodes in which column `of` is 1; every game weighs the same.
 
-    Several episodes of a game are not independent, so Wilson's interval is that of as many as would tell the
-    variance between games (Dean and Pagano 2015, J. Surv. Stat. Methodol. 3:484): at least one a game, at most all.
+    Episodes of a game are not independent, so Wilson's interval is that of the effective sample size, which follows
+    from the variance between games (Dean and Pagano 2015, J. Surv. Stat. Methodol. 3:484), at least one for each game
+    and at most all episodes.
     """
     games = episodes.groupby("game_id", observed=True)[of]
     rates, count = games.mean().to_numpy(float), len(episodes)
@@ -119,7 +120,7 @@ def share(episodes: pd.DataFrame, of: str) -> Share:
 
 
 def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:
-    """For each column the sum of `of` (games, columns) divided by that of `per`; games may lack some columns."""
+    """For each column the sum of `of` (games, columns) divided by that of `per`, which is 0 where a game has no number."""
     games, columns = (per != 0).sum(axis=0), of.shape[1]
     if not len(of):
         return [unknown()] * columns
@@ -137,7 +138,7 @@ def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:
 
 
 def _interval(mean: float, drawn: np.ndarray, games: int) -> Estimate:
-    """`mean` with the percentile interval of what the resamples gave, those without a number left out."""
+    """`mean` with the percentile interval of the resamples `drawn`, without those that are NaN."""
     drawn = drawn[np.isfinite(drawn)]
     if not math.isfinite(mean) or len(drawn) < RESAMPLES / 2:
         return unknown(games)._replace(mean=mean)
@@ -146,7 +147,7 @@ def _interval(mean: float, drawn: np.ndarray, games: int) -> Estimate:
 
 
 def _in_units(sums: np.ndarray) -> np.ndarray:
-    """Sums of games (games, columns) as sums of at most MAX_UNITS units."""
+    """Sums over games (games, columns), binned at random into at most MAX_UNITS units."""
     if len(sums) <= MAX_UNITS:
         return sums
     unit = np.random.default_rng(SEED).permutation(len(sums)) % MAX_UNITS
@@ -167,13 +168,13 @@ def _times_drawn(units: int) -> np.ndarray:
 
 
 class Paired(NamedTuple):
-    """A difference over the games that both played, and how likely one so large is by chance alone."""
+    """A difference over the games that both played, with tests of whether it is 0."""
 
     difference: Estimate
     t_p: float
-    """Of the paired t test."""
+    """The p-value of the paired t test."""
     wilcoxon_p: float
-    """Of Wilcoxon's signed-rank test, which asks for no normal distribution."""
+    """The p-value of Wilcoxon's signed-rank test, which assumes no normal distribution."""
 
 
 def paired_difference(a: pd.DataFrame, b: pd.DataFrame, of: str) -> Estimate:
@@ -201,7 +202,7 @@ def _differences(a: pd.DataFrame, b: pd.DataFrame, of: str) -> pd.DataFrame:
 
 class Trend(NamedTuple):
     rank: Estimate
-    """Spearman's correlation of a step's mean with the step."""
+    """Spearman's correlation of the steps' means with the step."""
     slope: Estimate
     """Change a step, by least squares."""
 
@@ -230,7 +231,7 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
 
 
 def trend(episodes: pd.DataFrame, of: str) -> Trend:
-    """How the mean of `of` goes with the training step.
+    """How the mean of `of` changes with the training step.
 
     The slope's interval is studentised: residuals of the fitted line are drawn in blocks of
     1.5 n^(1/3) steps (Kuensch 1989, Ann. Statist. 17:3) and each resampled slope is divided by a standard
@@ -283,7 +284,7 @@ def _newey_west(scores: np.ndarray, lags: int) -> np.ndarray:
     return np.sqrt(np.maximum(total, 0))
 
 
-# What goes with what. ----------------------------------------------------------------------------------
+# Correlations and regressions. -------------------------------------------------------------------------
 
 
 def correlation(
@@ -292,8 +293,8 @@ def correlation(
     """Pearson's correlation of two columns over episodes, or with `ranks` Spearman's.
 
     Args:
-        within: compare each episode with the mean of those that share these columns only, so that what they
-            have in common (an easy board, a step of training) explains nothing.
+        within: compare each episode only with the mean of those that share these columns, so that what they have in
+            common (an easy board, a step of training) explains nothing.
     """
     rows = episodes[list(dict.fromkeys(["game_id", x, y, *within]))].dropna()
     games = rows["game_id"].nunique()
@@ -328,14 +329,14 @@ def _pearson(sums: np.ndarray, centred: bool) -> np.ndarray:
 class Coefficient(NamedTuple):
     name: str
     value: Estimate
-    """How much more of the outcome goes with one more of this, the others held fixed."""
+    """The change of the outcome with one more of this, the other predictors held fixed."""
     p: float
 
 
 class Regression(NamedTuple):
     coefficients: tuple[Coefficient, ...]
     left_out: tuple[str, ...]
-    """Predictors that are constant, or say what the others say (see MAX_INFLATION)."""
+    """Predictors that are constant, or that follow from the others (see MAX_INFLATION)."""
 
 
 def regression(episodes: pd.DataFrame, of: str, on: Sequence[str]) -> Regression:
@@ -372,7 +373,7 @@ def regression(episodes: pd.DataFrame, of: str, on: Sequence[str]) -> Regression
 
 
 def _adds(rows: pd.DataFrame, kept: Sequence[str], name: str) -> bool:
-    """Whether a predictor varies, and not only as those before it do."""
+    """Whether a predictor varies beyond what the ones before it explain."""
     values = rows[name].to_numpy(float)
     spread = ((values - values.mean()) ** 2).sum()
     if spread <= 1e-12 * len(values):
@@ -399,7 +400,7 @@ def dose_response(episodes: pd.DataFrame, of: str, by: str, least: int) -> pd.Da
 
 
 def pooled(values: Sequence[float]) -> Estimate:
-    """The mean over runs, with the t interval between them: the unit is the run, not its games."""
+    """The mean over runs with its t interval: the unit is the run, not its games."""
     known = np.array([value for value in values if value is not None and math.isfinite(value)])
     if len(known) < 2:
         return unknown(len(known))._replace(mean=float(known.mean()) if len(known) else math.nan)

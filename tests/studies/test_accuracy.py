@@ -49,7 +49,7 @@ def test_samples_of_one_task_are_worth_less_than_tasks():
 
 
 def test_pass_at_k_is_without_bias():
-    """Chen et al.'s numbers for 10 samples of which 3 pass, and the limits."""
+    """By counting the draws of k from 10 samples of which 3 pass, and at the limits."""
     assert pass_at_k(10, 3, 1) == pytest.approx(0.3)
     assert pass_at_k(10, 3, 5) == pytest.approx(1 - 21 / 252)
     assert pass_at_k(4, 0, 4) == 0 and pass_at_k(4, 1, 4) == 1
