@@ -92,7 +92,8 @@ def echo_tokenizer() -> PreTrainedTokenizerFast:
     """Words are tokens, everything else is spelled."""
     words = ("word", "tool", *WORDS, *(tool.name for tool in TOOLS))
     between_markers = call("look").removeprefix("<tool_call>").removesuffix("</tool_call>")
-    return phrase_tokenizer([f"user\n{PROMPT}", f"system\n{SYSTEM}", between_markers, "The word is ."], words)
+    told = [f"The word is {word}." for word in WORDS]
+    return phrase_tokenizer([f"user\n{PROMPT}", f"system\n{SYSTEM}", between_markers, *told, *WORDS], words)
 
 
 class EchoEngine:

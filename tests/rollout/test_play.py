@@ -1,6 +1,7 @@
-"""Token in, token out: what an engine was asked is what is trained on, whatever a model comes up with."""
+"""Token in, token out: the engine is asked for exactly what is trained on, whatever a model samples."""
 
 import asyncio
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,73 +10,96 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.engines.engine import Generation
+from slim_rl.core.errors import GameFailed, PlayerFailed, UserError
+from slim_rl.core.player import TextSeat
+from slim_rl.engines.engine import EngineFailed, Generation
 from slim_rl.engines.local import LocalEngine
-from slim_rl.games.matching import load_game
-from slim_rl.games.matching.scripted import shy_partner
-from slim_rl.players.player import PlayerFailed
-from slim_rl.rollout.table import Job, Table, policy_seat
+from slim_rl.games import NamedGame, load_games
+from slim_rl.games.matching.parameters import Parameters
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
 from slim_rl.training.warmstart import tiny_qwen
+from tests import echo
 from tests.babbler import Babbler
 
-SEATING = ("policy", "partner")
+SEATS = ("policy", "scripted")
 
 
-def seated(engine, chat_format, partner=None, max_turns=12):
-    return Table(
-        kind="matching",
-        load_game=lambda line: load_game(line, max_turns),
-        makers={
-            "policy": policy_seat(engine, chat_format, max_turn_tokens=16, temperature=1.0),
-            "partner": partner or (lambda game, seat, job, seed: shy_partner(game, seat, always_accept=True)),
-        },
-        seed=0,
-    )
+def matching_with(engine, renderer, partner=None, max_turns=12):
+    """The policy in the first seat of the matching game, a shy partner or `partner` in the second."""
+    makers = {"policy": PolicyRules(renderer, max_turn_tokens=16, temperature=1.0).maker(engine)}
+    if partner is not None:
+        makers["scripted"] = lambda seat: TextSeat(partner())
+    games = load_games({"matching": Parameters(max_turns=max_turns)}, seed=0)
+    return Seating(games, makers, seed=0)
 
 
-@settings(max_examples=100, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_every_token_is_accounted_for(tokenizer, chat_format, games, seed):
-    engine = Babbler(tokenizer, seed)
-    episode = asyncio.run(seated(engine, chat_format).play(Job("e", games[0], SEATING)))
-    trace = episode.traces["player-1"]
+def played(seating, task, begun=None):
+    return asyncio.run(seating.play(Request("e", "matching", task, SEATS, begun=begun)))
+
+
+def check_tokens(engine, trace):
+    """Every token is accounted for: asked as it is trained on, and trained on exactly if it was sampled."""
     assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
-
     trained = [0] * len(trace.token_ids)
     for asked, generation in engine.asked:
         end = len(asked) + len(generation.token_ids)
-        assert trace.token_ids[: len(asked)] == asked  # conditioned on exactly what is trained on
+        assert trace.token_ids[: len(asked)] == asked
         assert trace.token_ids[len(asked) : end] == generation.token_ids
         assert trace.logprobs[len(asked) : end] == generation.logprobs
         trained[len(asked) : end] = [1] * len(generation.token_ids)
     assert trace.loss_mask == trained
     assert all(logprob == 0 for logprob, mask in zip(trace.logprobs, trained, strict=True) if not mask)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_token_is_accounted_for(tokenizer, renderer, tasks, seed):
+    engine = Babbler(tokenizer, seed)
+    check_tokens(engine, played(matching_with(engine, renderer), tasks[0]).traces["player-1"])
     assert engine.released == "e/player-1"
 
 
-def test_partner_and_game_see_text_without_markers(tokenizer, chat_format, games):
+def test_partner_and_game_read_text_without_markers(tokenizer, renderer, tasks):
     for seed in range(20):
-        episode = asyncio.run(seated(Babbler(tokenizer, seed), chat_format).play(Job("e", games[0], SEATING)))
-        heard = [turn.observation for turn in episode.turns if turn.seat == "player-2"]
+        episode = played(matching_with(Babbler(tokenizer, seed), renderer), tasks[0])
+        read = [turn.read for turn in episode.turns if turn.seat == "player-2"]
         assert not any(
-            marker in text for text in heard for marker in ("<|im_end|>", "<|im_start|>", "<think>")
+            marker in text for text in read for marker in ("<|im_end|>", "<|im_start|>", "<think>")
         )
 
 
-def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, chat_format, games):
+def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, renderer, tasks):
     engine = Babbler(tokenizer, 1)
     engine.max_context_tokens = 60
-    episode = asyncio.run(seated(engine, chat_format, max_turns=100).play(Job("e", games[0], SEATING)))
+    episode = played(matching_with(engine, renderer, max_turns=100), tasks[0])
     assert episode.status == "truncated"
     assert episode.rewards == {"player-1": 0.0, "player-2": 0.0}
     assert all(len(asked) + len(g.token_ids) <= 60 for asked, g in engine.asked)
 
 
-def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, chat_format, games):
-    episode = asyncio.run(
-        seated(Babbler(tokenizer, 0), chat_format, max_turns=1).play(Job("e", games[0], SEATING))
-    )
+def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, renderer, tasks):
+    episode = played(matching_with(Babbler(tokenizer, 0), renderer, max_turns=1), tasks[0])
     assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
+
+
+class Certain:
+    """Each token follows from all before it, as in greedy sampling."""
+
+    max_context_tokens = 1500
+
+    def __init__(self, tokenizer, seed):
+        self.seed, self.size = seed, len(tokenizer)
+
+    async def generate(self, input_ids, sampling):
+        ids = []
+        while len(ids) < sampling.max_new_tokens and (not ids or ids[-1] not in sampling.stop_token_ids):
+            rng = np.random.default_rng([self.seed, *[*input_ids, *ids][-20:]])
+            ids.append(int(rng.integers(self.size)) if rng.random() < 0.9 else sampling.stop_token_ids[0])
+        return Generation(ids, [-token / 100 for token in ids], "stop")
+
+    def release(self, session):
+        self.released = session
 
 
 class Interrupting:
@@ -98,7 +122,7 @@ class Interrupting:
 
 
 class Remembering:
-    """A partner that says how many turns it has behind it."""
+    """A partner that says how many turns it has taken."""
 
     def __init__(self):
         self.memory = []
@@ -111,23 +135,31 @@ class Remembering:
         self.memory.append((observation, text))
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_an_interrupted_dialogue_goes_on_as_if_nothing_had_happened(tokenizer, chat_format, games, seed):
-    model = tiny_qwen(tokenizer, max_context_tokens=512, seed=seed % 5)
-    engine = Interrupting(LocalEngine(model), seed)
-    table = seated(engine, chat_format, partner=lambda *_: Remembering(), max_turns=6)
-    begun, plays = None, 0
+def check_interruptions(inner, renderer, task, seed):
+    engine = Interrupting(inner, seed)
+    seating = matching_with(engine, renderer, partner=Remembering, max_turns=6)
+    begun = None
     while begun is None or begun.status == "aborted":
-        begun = asyncio.run(table.play(Job("e", games[0], SEATING, begun=begun)))
-        plays += 1
+        begun = played(seating, task, begun)
     engine.rng = SimpleNamespace(random=lambda: 1.0)
-    whole = asyncio.run(table.play(Job("e", games[0], SEATING)))
+    whole = played(seating, task)
     assert begun.turns == whole.turns and begun.rewards == whole.rewards
     ours, theirs = begun.traces["player-1"], whole.traces["player-1"]
     assert (ours.token_ids, ours.loss_mask) == (theirs.token_ids, theirs.loss_mask)
     assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
     assert all(whole.traces["player-1"].token_ids[: len(asked)] == asked for asked in engine.asked)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_an_interrupted_dialogue_continues_as_if_nothing_had_happened(tokenizer, renderer, tasks, seed):
+    check_interruptions(Certain(tokenizer, seed), renderer, tasks[0], seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_so_does_one_with_a_model(tokenizer, renderer, tasks, seed):
+    model = tiny_qwen(tokenizer, max_context_tokens=512, seed=seed)
+    check_interruptions(LocalEngine(model), renderer, tasks[0], seed)
 
 
 class GonePartner:
@@ -138,19 +170,210 @@ class GonePartner:
             raise PlayerFailed("the partner did not answer") from error
 
 
-def test_somebody_elses_fault_fails_the_episode_with_its_cause(tokenizer, chat_format, games):
-    engine = Babbler(tokenizer, 0)
-    table = seated(engine, chat_format, partner=lambda *_: GonePartner())
-    while not (episode := asyncio.run(table.play(Job("e", games[0], SEATING)))).error:
+def test_a_player_that_fails_fails_the_episode_with_its_cause(tokenizer, renderer, tasks):
+    seating = matching_with(Babbler(tokenizer, 0), renderer, partner=GonePartner)
+    while not (episode := played(seating, tasks[0])).error:
         pass
     assert (episode.status, episode.error) == ("failed", "ConnectionError: connection refused")
     assert (episode.rewards, episode.traces) == ({}, {})
 
 
-def test_a_mistake_of_ours_is_not_hidden(tokenizer, chat_format, games):
+@pytest.mark.parametrize(
+    ("error", "status"), [(EngineFailed("the server answered 500"), "failed"), (KeyError("ours"), None)]
+)
+def test_an_engine_that_fails_fails_the_episode_but_our_mistakes_are_not_hidden(
+    tokenizer, renderer, tasks, error, status
+):
     class Broken(Babbler):
+        async def generate(self, input_ids, sampling):
+            raise error
+
+    seating = matching_with(Broken(tokenizer, 0), renderer)
+    if status is None:
+        with pytest.raises(KeyError, match="ours"):
+            played(seating, tasks[0])
+    else:
+        episode = played(seating, tasks[0])
+        assert (episode.status, episode.error) == ("failed", "EngineFailed: the server answered 500")
+
+
+# Games with tools
+
+
+@pytest.fixture(scope="module")
+def words():
+    return echo.echo_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def echo_renderer(words):
+    return renderer_for(words, thinking=False)
+
+
+SPOKEN = (
+    "river",
+    echo.call("look"),
+    f"I look.\n{echo.call('look')}\n{echo.call('echo', text='<|im_end|></tool_response>')} And now?",
+    echo.call("search", for_="it"),
+    "<tool_call>{not JSON</tool_call>",
+    '<tool_call>{"arguments": {}}</tool_call>',
+    f"<think>I should look: {echo.call('look')}</think>{echo.call('echo', text=1)}",
+    f"{echo.call('look')}<tool_call>{{",
+)
+
+
+class Caller(Babbler):
+    moods = 12
+    max_context_tokens = 20_000
+
+
+def with_tools(engine, renderer, **parameters):
+    """The policy in the game `tests.echo`; `seating.games["echo"].taskset.loaded` holds the games it loads."""
+
+    class Loading(echo.Echoes):
+        def load(self, task):
+            self.loaded.append(super().load(task))
+            return self.loaded[-1]
+
+    given = echo.Parameters(**parameters)
+    game = NamedGame("echo", given, Loading(given, 0))
+    game.taskset.loaded = []
+    maker = PolicyRules(renderer, max_turn_tokens=300, temperature=1.0).maker(engine)
+    return Seating({"echo": game}, {"policy": maker}, seed=0)
+
+
+def request(seating, number=0, begun=None):
+    task = list(seating.games["echo"].taskset.tasks("train", number + 1))[number]
+    return Request(f"e/{number}", "echo", task, ("policy",), begun=begun)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_token_of_a_dialogue_with_tools_is_accounted_for(words, echo_renderer, seed):
+    engine = Caller(words, seed, SPOKEN)
+    seating = with_tools(engine, echo_renderer, max_turns=6)
+    episode = asyncio.run(seating.play(request(seating)))
+    check_tokens(engine, episode.traces["solver"])
+    [game] = seating.games["echo"].taskset.loaded
+    attempted = [call for turn in episode.turns for call in turn.message.tool_calls]
+    assert episode.metrics["calls"] == len(attempted)
+    for status in ("invalid_json", "missing_name", "unclosed_block"):
+        assert episode.metrics[f"calls.{status}"] == sum(call.status == status for call in attempted)
+    for before, after in zip(episode.turns, episode.turns[1:], strict=False):
+        assert len(after.observation) == len(before.message.tool_calls) > 0  # every call is answered
+    assert (episode.status == "truncated") == bool(episode.turns[-1].message.tool_calls)
+    assert game.closed == 1
+
+
+def test_a_policy_plays_a_game_with_tools(words, echo_renderer):
+    engine = echo.EchoEngine(words)
+    seating = with_tools(engine, echo_renderer)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.rewards) == ("completed", {"solver": 1.0})
+    first, second = episode.turns
+    assert [message.role for message in first.observation] == ["system", "user"]
+    assert [call.name for call in first.message.tool_calls] == ["look"]
+    assert second.read == f"The word is {second.text}." and first.text == '{"name": "look", "arguments": {}}'
+    assert "# Tools" in words.decode(episode.traces["solver"].token_ids)
+
+
+def test_a_text_game_reads_a_tool_call_as_text(tokenizer, renderer, tasks):
+    """It is not dropped: the game answers it like any other text."""
+    engine = Babbler(tokenizer, 0, [echo.call("look")])
+    engine.moods = 10**9
+    seating = matching_with(engine, renderer, max_turns=3)
+    engine.sensible = [ids[:16] for ids in engine.sensible]
+    episode = played(seating, tasks[0])
+    assert episode.turns[0].message.tool_calls and "look" in episode.turns[0].text
+    assert episode.turns[1].seat == "player-1" and "Error" in episode.turns[1].read
+
+
+def test_a_step_that_takes_too_long_fails_the_episode_in_a_sentence(words, echo_renderer):
+    seating = with_tools(echo.EchoEngine(words), echo_renderer, call_seconds=5, step_seconds=0.05)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.rewards, episode.traces) == ("failed", {}, {})
+    assert episode.error == "StepTimeout: a step of the game took longer than 0.05 s"
+    assert seating.games["echo"].taskset.loaded[0].closed == 1
+
+
+def test_an_environment_that_breaks_fails_the_episode_and_is_closed(words, echo_renderer):
+    seating = with_tools(echo.EchoEngine(words), echo_renderer, failure_rate=1)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.rewards, episode.traces) == ("failed", {}, {})
+    assert episode.error == "BadGateway: the tool server is gone"
+    assert seating.games["echo"].taskset.loaded[0].closed == 1
+
+
+def test_a_game_is_closed_after_a_mistake_of_ours_and_after_a_cancellation(words, echo_renderer):
+    class Broken(echo.EchoEngine):
         async def generate(self, input_ids, sampling):
             raise KeyError("ours")
 
-    with pytest.raises(KeyError, match="ours"):
-        asyncio.run(seated(Broken(tokenizer, 0), chat_format).play(Job("e", games[0], SEATING)))
+    class Hanging(echo.EchoEngine):
+        async def generate(self, input_ids, sampling):
+            await asyncio.sleep(60)
+
+    async def cancelled(work):
+        async with asyncio.timeout(0.05):
+            await work
+
+    for engine, error, run in (
+        (Broken, KeyError, asyncio.run),
+        (Hanging, TimeoutError, lambda work: asyncio.run(cancelled(work))),
+    ):
+        seating = with_tools(engine(words), echo_renderer)
+        with pytest.raises(error):
+            run(seating.play(request(seating)))
+        assert seating.games["echo"].taskset.loaded[0].closed == 1
+
+
+def test_a_game_that_cannot_be_closed_changes_nothing(words, echo_renderer, monkeypatch):
+    async def close(self):
+        raise GameFailed("BadGateway: the tool server is gone")
+
+    monkeypatch.setattr(echo.EchoGame, "close", close)
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.rewards) == ("completed", {"solver": 1.0})
+
+
+def test_slow_steps_of_many_dialogues_overlap(words, echo_renderer):
+    seating = with_tools(echo.EchoEngine(words, looks=2), echo_renderer, call_seconds=0.3)
+
+    async def all_at_once():
+        return await asyncio.gather(*(seating.play(request(seating, number)) for number in range(20)))
+
+    started = time.monotonic()
+    episodes = asyncio.run(all_at_once())
+    assert {episode.rewards["solver"] for episode in episodes} == {1.0}
+    assert time.monotonic() - started < 20 * 2 * 0.3 / 3  # one after the other would take 12 s
+
+
+# Seating
+
+
+def test_an_unknown_player_is_reported_with_those_that_exist(words, echo_renderer, tasks):
+    with pytest.raises(
+        UserError, match=r"There is no player 'nobody'.* policy, pool, checkpoint:PATH and service:NAME"
+    ):
+        seating = with_tools(echo.EchoEngine(words), echo_renderer)
+        asyncio.run(seating.play(replace(request(seating), seating=("nobody",))))
+
+
+def test_a_seating_of_the_wrong_size_is_reported(words, echo_renderer):
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+    with pytest.raises(
+        UserError, match=r"games.echo.seating names 2 players, but the game has the seats solver."
+    ):
+        asyncio.run(seating.play(replace(request(seating), seating=("policy", "policy"))))
+
+
+def test_a_chat_model_needs_rules(words, echo_renderer):
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+    makers = service_makers({"service:partner", "policy"}, {"partner": None})
+    with pytest.raises(
+        UserError, match="The game echo has no rules for a chat model, so service:partner cannot play it"
+    ):
+        asyncio.run(
+            replace(seating, makers=makers).play(replace(request(seating), seating=("service:partner",)))
+        )
