@@ -35,13 +35,13 @@ class PartnerGaveOut(Exception):
     """Episodes of a batch failed through a service; they can be played again."""
 
 
-@flow(name="play_evaluation", task_runner=ThreadPoolTaskRunner(max_workers=BATCHES_AT_ONCE))
+@flow(name="play_evaluation", task_runner=ThreadPoolTaskRunner[Any](max_workers=BATCHES_AT_ONCE))
 def play_evaluation(
     only: list[str] | None = None,
     batch_episodes: int = 64,
     parameters: dict[str, Any] | None = None,
     profile: str | None = None,
-):
+) -> State | None:
     """Play what the evaluation lacks.
 
     Args:
@@ -64,12 +64,13 @@ def play_evaluation(
     except UserError as error:
         log.error(str(error))
         return Failed(message=str(error))
-    if missing:
-        named = ", ".join(missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        return Failed(
-            message=f"{len(missing)} episodes are missing; the next run plays only these: {named}{more}."
-        )
+    if not missing:
+        return None
+    named = ", ".join(missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return Failed(
+        message=f"{len(missing)} episodes are missing; the next run plays only these: {named}{more}."
+    )
 
 
 def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
@@ -95,8 +96,9 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
             for i in range(0, len(ids), batch_episodes)
         ]
         # Quoted, because Prefect would look for futures in every request.
+        batch: Any = play_batch
         tasks = [
-            play_batch.with_options(task_run_name=name).submit(
+            batch.with_options(task_run_name=name).submit(
                 quote((series, ids)), quote(services), config.concurrency
             )
             for series, name, ids in batches
@@ -152,7 +154,7 @@ def _missing(series: Series) -> list[str]:
 
 def main() -> None:
     check_services()  # before a server is started for the flow
-    state = play_evaluation(return_state=True)
+    state: Any = play_evaluation(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)
 

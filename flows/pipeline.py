@@ -12,7 +12,7 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.deployments import run_deployment
-from prefect.states import Failed
+from prefect.states import Failed, State
 
 from flows.workspace import repro, stages
 from slim_rl.core.errors import UserError
@@ -28,7 +28,7 @@ def pipeline(
     parameters: dict[str, Any] | None = None,
     elsewhere: dict[str, str] | None = None,
     profile: str | None = None,
-):
+) -> State | None:
     """Bring every stage up to date.
 
     Args:
@@ -50,10 +50,11 @@ def pipeline(
     except UserError as error:
         log.error(str(error))
         return Failed(message=str(error))
+    return None
 
 
 @flow(name="run_stage")
-def run_stage(stage: str):
+def run_stage(stage: str) -> str | State:
     """One stage, for `pipeline`, which holds the workspace meanwhile."""
     log = get_run_logger()
     try:
@@ -69,7 +70,7 @@ def _bring_up_to_date(stage: str, deployment: str | None, lock: int) -> dict[str
     if deployment is None:
         did = repro(stage, lock, get_run_logger().info)
     else:
-        run = run_deployment(deployment, parameters={"stage": stage})
+        run: Any = run_deployment(deployment, parameters={"stage": stage})
         if not run.state.is_completed():
             raise UserError(f"The stage {stage} on {deployment} ended {run.state.name}: {run.state.message}")
         did = f"on {deployment}"
@@ -93,7 +94,7 @@ def publish() -> None:
 
 def main() -> None:
     check_services()  # before a server is started for the flow
-    state = pipeline(return_state=True)
+    state: Any = pipeline(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)
 

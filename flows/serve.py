@@ -76,7 +76,8 @@ def serve(port: int, pool: str) -> None:
         )
         while (ended := next((part for part in (server, worker) if part.poll() is not None), None)) is None:
             time.sleep(0.5)
-        raise UserError(f"`{' '.join(ended.args[:3])}` ended with {ended.returncode}; see {LOG}.")
+        part = "server" if ended is server else "worker"
+        raise UserError(f"The Prefect {part} ended with {ended.returncode}; see {LOG}.")
 
 
 def _start(parts: ExitStack, *command: str) -> subprocess.Popen:

@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from slim_rl.rollout.shards import read_episodes
+from tests.settings import merged
 from tests.workspaces import copy_of, environment, repro
 
 pytestmark = pytest.mark.slow
@@ -19,10 +22,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def start(folder: Path) -> subprocess.Popen:
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
     """`dvc repro` as the leader of its own session."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(["dvc", "repro"], cwd=folder, env=environment(), start_new_session=True, **quiet)
+    return subprocess.Popen(
+        ["dvc", "repro", *arguments],
+        cwd=folder, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -69,3 +74,41 @@ def test_a_killed_training_goes_on_with_the_same_numbers(finished, tmp_path):
     assert again.stat().st_mtime_ns == written
     assert contents(copy / "data/rollouts") == expected[0]
     assert (copy / "reports/metrics.json").read_bytes() == expected[1]
+
+
+def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_twice(
+    finished, tmp_path, serve, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    copy = copy_of(finished, tmp_path / "copy")
+    server = serve("--hold-after", "30")
+    service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None)
+    changes = {
+        "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
+        "services": {"partner": service},
+        "studies": {
+            "asking": {"references": [], "human_references": [], "intervention_games": 0, "probe_games": 2}
+        },
+    }
+    parameters = yaml.safe_load((copy / "params.yaml").read_text())
+    (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
+    tasks = copy / "data/games/matching/evaluate.jsonl"
+    tasks.write_text("".join(tasks.read_text().splitlines(keepends=True)[:8]))
+
+    process = start(copy, "--single-item", "evaluate")
+    wait_for(lambda: server.counts()["good"] == 30, process)
+    kill(process)
+    rules = copy / "slim_rl/games/matching/rules.py"
+    rules.write_text(rules.read_text().replace('"""', '"""Edited. ', 1))
+    server.start_over()
+    done = repro(copy, "--single-item", "evaluate")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    replies = sum(
+        turn.seat == "player-2"
+        for episode in read_episodes(copy / "data/episodes")
+        if "service:partner" in episode.seating.values()
+        for turn in episode.turns
+    )
+    checks = 2  # each run tried the key
+    assert replies > 30 and 30 + server.counts()["good"] == replies + checks
