@@ -30,7 +30,7 @@ class Config(Section):
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
     games: dict[str, SerializeAsAny[GameParameters]] = Field(min_length=1)
-    """By name: a folder of `slim_rl/games`, with what comes after a colon for that game ("textarena:Nim-v0"); or the
+    """By name: a folder of `slim_rl/games`, with what comes after a colon for that game ("cards:bridge"); or the
     import path of a module of your own."""
     services: dict[str, ServiceConfig] = {}
     """Models behind an API, by the name that seats call them: `service:NAME`."""

@@ -1,6 +1,6 @@
 """Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
 
-make repro PROFILE=kuhn is short for this. Killed and started again with the same arguments, it goes on.
+make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, it goes on.
 """
 
 import argparse

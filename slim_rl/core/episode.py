@@ -54,7 +54,7 @@ class Episode:
     game_id: str
     """Names the task, so that episodes of the same task can be compared."""
     game: str = ""
-    """The name of the game in the parameters: "matching", "textarena:Nim-v0"."""
+    """The name of the game in the parameters: "chess", "cards:bridge"."""
     seating: dict[str, str] = field(default_factory=dict)
     """Who sat in each seat: the policy, a checkpoint or a scripted player, by name."""
     series: str = ""

@@ -13,7 +13,7 @@ from slim_rl.core.parameters import GameParameters
 
 class NamedGame(NamedTuple):
     name: str
-    """As the parameters have it: "matching", "textarena:Nim-v0", "my_package.my_game"."""
+    """As the parameters have it: "chess", "cards:bridge", "my_package.my_game"."""
     parameters: GameParameters
     taskset: Taskset
 
