@@ -63,7 +63,7 @@ def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Pa
     weights = {name: game.weight for name, game in parameters.games.items()}
     _write_lines(folder / TRAIN, _mixed(train, weights))
     _write_lines(
-        folder / HELD_OUT, (_line(name, *task) for name in held_out for task in enumerate(held_out[name]))
+        folder / HELD_OUT, (task_line(name, *task) for name in held_out for task in enumerate(held_out[name]))
     )
 
 
@@ -73,12 +73,12 @@ def _mixed(tasks: Tasks, weights: Mapping[str, float]) -> Iterator[dict[str, Any
     missing = {name: len(of_game) for name, of_game in tasks.items()}
     while any(count > 0 for count in missing.values()):
         name, place, task = mixture[number]
-        yield _line(name, place, task)
+        yield task_line(name, place, task)
         missing[name] -= 1
         number += 1
 
 
-def _line(game: str, place: int, task: Task) -> dict[str, Any]:
+def task_line(game: str, place: int, task: Task) -> dict[str, Any]:
     """A task as SLIME's data source and `slim_rl.slime.samples` read it; `place` counts the tasks of its game."""
     metadata = {"task": {"game": game, "place": place, "state": dict(task.state)}}
     return {"prompt": task.prompt, "game_id": task.game_id, "metadata": metadata}

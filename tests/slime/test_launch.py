@@ -1,181 +1,292 @@
-"""What `launch` prints is what SLIME, Megatron and SGLang's router take."""
+"""Our parameters as SLIME's command, and the run of it. A script that leaves what SLIME leaves stands in for SLIME."""
 
-import argparse
 import json
 import os
-import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
-from conftest import ROOT, SLIME_DIR
-from sglang_router.launch_router import RouterArgs
-from slime.utils.arguments import get_slime_extra_args_provider
 
-from slim_rl.config import Config, load_config
+import stages.slime
+import stages.train
+from slim_rl.config import Config
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
+from slim_rl.engines.model import load_model
+from slim_rl.games import load_games
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.tasks import tasks_path, write_tasks
+from slim_rl.runtime.process import wait_until
 from slim_rl.slime import launch
+from slim_rl.slime.arguments import arguments
+from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from slim_rl.training.checkpoint import save_model
+from stages.train import run_parameters
+from tests.slime.support import QWEN, ROOT
 
-PROFILES = sorted((ROOT / "conf").glob("qwen*.yaml"))
-DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
+MATCHING = {"matching": {"seating": ["policy", "scripted"]}}
+TASKS = {"matching": [Task("g", "prompt", {"table": [1]})]}
+FLAG = "flag = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
+LEAVES_A_CHECKPOINT = f"""
+import pathlib, sys
+{FLAG}
+last = int(flag("--num-rollout")) - 1
+folder = pathlib.Path(flag("--save-hf").format(rollout_id=last))
+folder.mkdir(parents=True)
+(folder / "model.safetensors.index.json").write_text("{{}}")
+state = folder.parents[1] / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt"
+state.parent.mkdir(parents=True, exist_ok=True)
+state.touch()
+"""
+STAYS = """
+import os, pathlib, time
+pathlib.Path("started").write_text(str(os.getpid()))
+time.sleep(600)
+"""
 
 
 @pytest.fixture
-def base(tmp_path):
-    """A checkpoint folder as small as `launch` needs it, for a model that SLIME has no script of."""
-    model = dict(
-        model_type="qwen3", num_hidden_layers=3, hidden_size=128, intermediate_size=384, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, rope_parameters={"rope_theta": 1e4}, rms_norm_eps=1e-6, vocab_size=429,
-    )  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(model))
+def workspace(tmp_path, monkeypatch):
+    (tmp_path / "models/base").mkdir(parents=True)
+    (tmp_path / "models/base/config.json").write_text(json.dumps(QWEN))
+    (tmp_path / "slime").mkdir()
+    (tmp_path / "slime/train.py").write_text(LEAVES_A_CHECKPOINT)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_there_are_three_profiles():
-    assert len(PROFILES) == 3
+def config_of(games=MATCHING, **slime):
+    train = {"backend": "slime", "steps": 3}
+    slime = {"directory": "slime", "python": sys.executable, **slime}
+    return Config.model_validate({"games": games, "train": train, "slime": slime})
 
 
-@pytest.mark.parametrize("profile", [ROOT / "params.yaml", *PROFILES], ids=lambda path: path.stem)
-def test_every_flag_is_known(profile, base, tmp_path):
-    config = load_config(profile)
-    slime = config.slime.model_copy(
-        update={"directory": SLIME_DIR, "evaluate_every": 5, "wandb_project": "p", "partial_rollout": True}
-    )
-    config = config.model_copy(update={"slime": slime})
-    games = tmp_path / "games.jsonl"
-    flags = launch.arguments(config, base, games, games, tmp_path)
-    # SLIME reads Megatron's and SGLang's arguments by other parsers; what is left to them must be an
-    # argument that the router has, or that SLIME's own scripts or code use.
-    parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
-    RouterArgs.add_cli_args(parser, use_router_prefix=True, exclude_host_port=True)
-    flags[flags.index("--router-policy") + 1] = "manual"  # the name of the policy in the router on PyPI
-    _, others = parser.parse_known_args(flags)
-    sources = [p for p in Path(SLIME_DIR).rglob("*") if p.suffix in (".py", ".sh")]
-    text = "\n".join(path.read_text(errors="ignore") for path in sources)
-    unknown = [
-        flag
-        for flag in others
-        if flag.startswith("--")
-        and f"{flag} " not in text
-        and f"{flag}\n" not in text
-        and f"args.{flag[2:].replace('-', '_')}" not in text
+def parameters_of(**given):
+    return run_parameters(config_of(**given))
+
+
+def run(parameters):
+    return launch.run(parameters, Path("models/base"), TASKS, TASKS, Path("run"))
+
+
+def flags_of(**given):
+    words = arguments(parameters_of(**given), Path("models/base"), Path("/run"))
+    return dict(zip(words, [*words[1:], ""], strict=True))
+
+
+def test_parameters_become_slimes_flags(workspace):
+    flags = flags_of(nodes=2, tensor_parallel=4, arguments=["--lr", "9"])
+    assert flags["--num-layers"] == "3" and flags["--actor-num-nodes"] == "2"
+    assert flags["--sequence-parallel"].startswith("--") and flags["--num-rollout"] == "3"
+    assert "--colocate" in flags and "--use-kl-loss" not in flags and "--use-fault-tolerance" in flags
+    assert flags["--lr"] == "9"  # the user's own arguments come last
+
+
+def test_slime_cannot_repair_engines_that_it_did_not_start(workspace):
+    assert "--use-fault-tolerance" not in flags_of(arguments=["--rollout-external-engine-addrs", "a:1"])
+
+
+def test_slimes_buffer_is_not_asked_to_keep_episodes_of_several_policies(workspace):
+    games = {"matching": {"seating": ["policy", "policy"]}}
+    with pytest.raises(UserError, match="--partial-rollout"):
+        flags_of(games=games, arguments=["--partial-rollout"])
+
+
+def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
+    assert run(parameters_of()) == workspace / "run/hf/2"
+    hooks = yaml.safe_load(Path("run/hooks.yaml").read_text())
+    assert hooks == {"slim_rl_folder": str(workspace / "run"), "slim_rl_home": str(workspace)}
+    read = RunParameters.read(Path("run", PARAMETERS))
+    assert read == parameters_of() and read.games["matching"].size == 3
+    lines = [json.loads(line) for line in Path("run/train.jsonl").read_text().splitlines()]
+    assert lines == [
+        {
+            "prompt": "prompt",
+            "game_id": "g",
+            "metadata": {"task": {"game": "matching", "place": 0, "state": {"table": [1]}}},
+        }
     ]
-    assert unknown == []
 
 
-def test_every_other_flag_is_megatrons_or_sglangs(base, tmp_path):
-    """Against their sources, where they are (MEGATRON_DIR, SGLANG_DIR); Megatron ignores what it does not know."""
-    sources = {name: os.environ.get(f"{name}_DIR") for name in ("MEGATRON", "SGLANG")}
-    if not all(sources.values()):
-        pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources")
-    megatron, sglang = (
-        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py"))
-        for folder in sources.values()
-    )
-    parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
-    RouterArgs.add_cli_args(parser, use_router_prefix=True, exclude_host_port=True)
-    for profile in [ROOT / "params.yaml", *PROFILES]:
-        config = load_config(profile)
-        config = config.model_copy(
-            update={"slime": config.slime.model_copy(update={"directory": SLIME_DIR, "tensor_parallel": 2})}
-        )
-        flags = launch.arguments(config, base, tmp_path, tmp_path, tmp_path)
-        flags[flags.index("--router-policy") + 1] = "manual"
-        for flag in (f for f in parser.parse_known_args(flags)[1] if f.startswith("--")):
-            if flag.startswith("--sglang-"):
-                field = flag.removeprefix("--sglang-").replace("-", "_")
-                assert re.search(rf"^\s+{field}\s*:", sglang, re.MULTILINE), flag
-            else:
-                field = flag[2:].replace("-", "_")
-                there = re.search(rf"[\"']{flag}[\"']|^\s+{field}\s*:", megatron, re.MULTILINE)
-                assert there, flag
-
-
-@pytest.mark.parametrize("name", DENSE)
-def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
-    script = Path(SLIME_DIR, "scripts/models", f"{name}.sh")
-    show = f'source {script} && printf "%s\\n" "${{MODEL_ARGS[@]}}"'
-    words = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True).stdout.split()
-    theirs = pairs(words)
-    model = {
-        "model_type": "qwen3" if "--qk-layernorm" in theirs else "qwen2",
-        "num_hidden_layers": int(theirs["--num-layers"]),
-        "hidden_size": int(theirs["--hidden-size"]),
-        "intermediate_size": int(theirs["--ffn-hidden-size"]),
-        "num_attention_heads": int(theirs["--num-attention-heads"]),
-        "num_key_value_heads": int(theirs["--num-query-groups"]),
-        "rope_theta": float(theirs["--rotary-base"]),
-        "rms_norm_eps": float(theirs["--norm-epsilon"]),
-        "vocab_size": int(theirs["--vocab-size"]),
-        "tie_word_embeddings": "--untie-embeddings-and-output-weights" not in theirs,
-        **({"head_dim": int(theirs["--kv-channels"])} if "--kv-channels" in theirs else {}),
+def test_several_games_come_by_weight_until_every_task_has_come(workspace):
+    games = {"matching": {**MATCHING["matching"], "weight": 2}, "kuhn": {"seating": ["policy", "policy"]}}
+    tasks = {
+        name: [Task(f"{name}-{n}") for n in range(count)] for name, count in (("matching", 3), ("kuhn", 2))
     }
-    ours = pairs(launch.described_arguments(model, Path(name)))
-    derived = {"--kv-channels", "--use-rotary-position-embeddings"}  # scripts may leave them to defaults
-    for flag in ours.keys() | theirs.keys() - {"--norm-epsilon"}:
-        if flag in theirs and flag in ours and ours[flag] is not None and theirs[flag] is not None:
-            same = theirs[flag].strip('"')
-            assert ours[flag] == same or float(ours[flag]) == float(same), flag
-        elif flag not in derived:
-            assert flag in ours, f"{flag} of SLIME's script is missing"
-
-
-def pairs(words):
-    found, last = {}, None
-    for word in words:
-        if word.startswith("--"):
-            found[last := word] = None
-        else:
-            found[last] = word
-    return found
-
-
-SRUN = """#!/bin/bash
-# Slurm's srun on one machine: the options go, the command stays.
-while [[ "$1" == -* ]]; do [[ "$1" == -w || "$1" == --exclude ]] && shift; shift; done
-exec "$@"
-"""
-TRAINS = """
-import pathlib, sys
-import ray
-ray.init()
-saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
-saved.mkdir(parents=True)
-(saved / "model.safetensors.index.json").write_text(str(ray.cluster_resources().get("GPU")))
-state = saved.parents[1] / "megatron/rollout/global_dataset_state_dict_1.pt"
-state.parent.mkdir(parents=True)
-state.touch()
-"""
-
-
-def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
-    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME."""
-    (tmp_path / "slime").mkdir()
-    (tmp_path / "slime/train.py").write_text(TRAINS)
-    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\necho 127.0.0.1\n"}.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "gpus_per_node": 2}
-    config = Config.model_validate({"train": {"backend": "slime", "steps": 2}, "slime": slime})
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    (tmp_path / "run.py").write_text(
-        "from pathlib import Path; from slim_rl.config import load_config; from slim_rl.slime import launch\n"
-        "launch.run(load_config(), *map(Path, ('.', 't', 'e', 'run')))"
+    launch.prepare(parameters_of(games=games), tasks, tasks, Path("run"))
+    train, held_out = (
+        [json.loads(line) for line in Path("run", f"{name}.jsonl").read_text().splitlines()]
+        for name in ("train", "held_out")
     )
-    (tmp_path / "Makefile").write_text(f"repro:\n\t{sys.executable} run.py\n")
-    script = launch.sbatch(config, tmp_path)
-    env = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "SLURM_JOB_NODELIST": "one",
-        "SLURM_NNODES": "1",
-    }
-    job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
-    try:
-        assert job.wait(100) == 0
-    finally:
-        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
-    assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"
+    assert [line["game_id"] for line in train] == [
+        "matching-0", "matching-1", "kuhn-0", "matching-2", "matching-0", "kuhn-1",
+    ]  # fmt: skip
+    assert [line["metadata"]["task"]["place"] for line in train] == [0, 1, 0, 2, 3, 1]
+    assert [line["game_id"] for line in held_out] == [
+        "matching-0",
+        "matching-1",
+        "matching-2",
+        "kuhn-0",
+        "kuhn-1",
+    ]
+
+
+def test_a_run_that_fails_is_told_in_a_sentence(workspace):
+    Path("slime/train.py").write_text("raise SystemExit(3)")
+    with pytest.raises(
+        UserError, match=r"exit code 3 before step 3 was saved.*continues from its last checkpoint"
+    ):
+        run(parameters_of())
+
+
+@pytest.mark.parametrize(("whole", "goes_on_from"), [([19], "19"), ([], None), ([19, 39], "39")])
+def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(workspace, whole, goes_on_from):
+    """Megatron says 39 is there; its Hugging Face checkpoint is not always whole."""
+    folder = Path("run")
+    (folder / "megatron/rollout").mkdir(parents=True)
+    tracker = folder / "megatron/latest_checkpointed_iteration.txt"
+    tracker.write_text("39")
+    for step in (19, 39):
+        (folder / f"hf/{step}").mkdir(parents=True)
+        if step in whole:
+            (folder / f"hf/{step}/model.safetensors.index.json").touch()
+            (folder / f"megatron/rollout/global_dataset_state_dict_{step}.pt").touch()
+    Path("slime/train.py").write_text("raise SystemExit(3)")
+    with pytest.raises(UserError):
+        run(parameters_of())
+    assert (tracker.read_text() if tracker.exists() else None) == goes_on_from
+
+
+def test_without_slimes_source_the_sentence_says_how_to_get_it(workspace):
+    Path("slime/train.py").unlink()
+    with pytest.raises(UserError, match=r"git clone --branch v0\.3\.1"):
+        run(parameters_of())
+
+
+def test_a_model_that_config_json_does_not_describe(workspace):
+    Path("models/base/config.json").write_text(json.dumps({**QWEN, "model_type": "qwen3_moe"}))
+    with pytest.raises(UserError, match=r"a 'qwen3_moe' model.*scripts/models"):
+        flags_of()
+
+
+def test_an_interrupted_run_ends_what_it_started_and_nothing_else(workspace):
+    Path("slime/train.py").write_text(STAYS)
+    parameters_of().write(Path(PARAMETERS))
+    code = (
+        "from pathlib import Path; from slim_rl.slime import launch; from slim_rl.slime.parameters import *\n"
+        "from slim_rl.runtime.cli import told_in_a_sentence\n"
+        f"parameters = RunParameters.read(Path({PARAMETERS!r}))\n"
+        "with told_in_a_sentence(): launch.run(parameters, Path('models/base'), {}, {}, Path('run'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    started = Path("started")
+    assert wait_until(lambda: started.exists() and started.read_text() != "", 60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+
+
+@pytest.fixture
+def games_file(workspace):
+    (game,) = load_games(config_of().games, 0).values()
+    for purpose in ("train", "evaluate"):
+        write_tasks(tasks_path(Path("data/games"), game, purpose), game.taskset.tasks(purpose, 8))
+
+
+def test_a_dry_run_prints_a_command_that_can_be_pasted(workspace, games_file, monkeypatch, capsys):
+    Path("params.yaml").write_text(yaml.safe_dump(config_of().model_dump(mode="json")))
+    monkeypatch.setattr(sys, "argv", ["slime", "--dry-run"])
+    stages.slime.main()
+    shown = capsys.readouterr().out
+    words = shlex.split(shown)
+    assert words[words.index("--hf-checkpoint") + 1] == str(workspace / "models/base")
+    assert len(Path(words[words.index("--prompt-data") + 1]).read_text().splitlines()) == 8
+    subprocess.run(["bash", "-c", shown], check=True)  # the script in SLIME's place takes it
+    assert Path(".work/slime/dry-run/hf/2/model.safetensors.index.json").exists()
+
+
+def test_slimes_processes_find_the_users_modules(workspace, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    paths = launch.environment(parameters_of())["PYTHONPATH"].split(":")
+    assert {str(workspace / "slime"), str(workspace), str(workspace / "mine"), str(ROOT)} < set(paths)
+
+
+def test_a_cluster_that_is_there_gets_a_job(workspace, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    for parameters in (parameters_of(ray_address="http://head:8265"), parameters_of()):
+        words = launch.command(parameters, ["--x"], "job-1")
+        ray = [sys.executable, "-m", "ray.scripts.scripts"]
+        assert words[:7] == [*ray, "job", "submit", "--address", "http://head:8265"]
+        assert "sk-secret" not in " ".join(words)
+        monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://head:8265")
+
+
+RAY = """#!/bin/bash
+echo "$4 $*" >>calls
+case "$4" in
+    submit) exit 1 ;;
+    status) echo "Status for job: RUNNING" ;;
+    logs) python3 leaves.py "$(sed -n 's/.*--save-hf //p' calls | cut -d ' ' -f 1)" ;;
+esac
+"""
+
+
+def test_a_broken_connection_to_the_log_does_not_end_the_job(workspace):
+    """Ray's client then exits with 1, and the job runs on."""
+    Path("ray").write_text(RAY)
+    Path("ray").chmod(0o755)
+    Path("leaves.py").write_text(
+        f"import sys; sys.argv += ['--num-rollout', '3', '--save-hf', sys.argv[1]]\n{LEAVES_A_CHECKPOINT}"
+    )
+    parameters = parameters_of(ray_address="http://head:8265", python=str(workspace / "ray"))
+    assert run(parameters) == workspace / "run/hf/2"
+    assert [line.split()[0] for line in Path("calls").read_text().splitlines()] == [
+        "submit",
+        "status",
+        "logs",
+    ]
+
+
+def test_the_slurm_script_asks_for_the_nodes_and_is_sound(workspace):
+    parameters = parameters_of(nodes=2, colocate=False, rollout_gpus=12)
+    script = launch.sbatch(parameters, "qwen3-4b-8gpu")
+    assert "#SBATCH --nodes=4" in script and "#SBATCH --gpus-per-node=8" in script
+    assert "repro PROFILE=qwen3-4b-8gpu\n" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+LEAVES_A_TRAINING = f"""
+import pathlib, shutil, sys, yaml
+from slim_rl.core.episode import Episode
+from slim_rl.rollout.shards import write_shard
+{FLAG}
+last = int(flag("--num-rollout")) - 1
+shutil.copytree(flag("--hf-checkpoint"), flag("--save-hf").format(rollout_id=last))
+folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_rl_folder"])
+(folder / f"hf/{{last}}/model.safetensors.index.json").touch()
+(folder / "megatron/rollout").mkdir(parents=True)
+(folder / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt").touch()
+for step in range(last + 1):
+    episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
+    write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
+"""
+
+
+def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_file, model, tokenizer):
+    shutil.rmtree("models/base")
+    save_model(Path("models/base"), model, tokenizer)
+    Path("slime/train.py").write_text(LEAVES_A_TRAINING)
+    Path("params.yaml").write_text(yaml.safe_dump(config_of().model_dump(mode="json")))
+    stages.train.main()
+    trained, _ = load_model(Path("models/trained"))
+    assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), model.parameters(), strict=True))
+    assert [e.step for e in read_episodes(Path("data/rollouts"))] == [0, 1, 2]
+    curve = Path("reports/training/plots/metrics/reward.tsv").read_text().split()
+    assert curve[-1] == "0.2"

@@ -1,96 +1,107 @@
-"""SLIME's own rollout, from our games file to its training batch, without a GPU."""
+"""SLIME's own rollout, from our tasks to its training batch, without a GPU."""
 
+import asyncio
 import copy
 import itertools
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from aiohttp import web
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.http_utils import init_http_client
 from slime.utils.misc import load_function
 from slime.utils.types import Sample
 
+from slim_rl.core.episode import TokenTrace
+from slim_rl.engines.engine import Sampling
 from slim_rl.engines.model import load_model
-from slim_rl.players.policy import TokenTrace
-from slim_rl.rollout.store import read_episodes
+from slim_rl.games import load_games
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.seating import PolicyRules, Seating
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.slime.samples import request_of
 from slim_rl.training.grpo import TrainedSequence, sequences, update
+from tests.echo import EchoEngine, echo_tokenizer
+from tests.slime.support import QWEN, Serving, SGLangShaped, converted, slime_args
+
+SEAT, QUESTIONS = "player-1", "player-1.questions"
 
 
-@pytest.fixture(scope="module")
-def rollout(make_args, servers, tmp_path_factory):
-    """64 games, 4 samples each, as SLIME's rollout manager has them played, logged and evaluated."""
-    folder = tmp_path_factory.mktemp("slime")
-    config, args = make_args(folder, *servers)
+def train_and_evaluate(args):
+    """One rollout and one evaluation, as SLIME's rollout manager has them played and logged."""
     init_http_client(args)
     source = RolloutDataSourceWithBuffer(args)
     train = generate_rollout(args, 0, source)
     evaluation = generate_rollout(args, 0, source, evaluation=True)
     args.use_wandb = args.use_tensorboard = False
     samples = list(itertools.chain.from_iterable(train.samples))
+    while isinstance(samples[0], list):
+        samples = list(itertools.chain.from_iterable(samples))
     load_function(args.custom_rollout_log_function_path)(0, args, samples, train.metrics, 1.0)
     load_function(args.custom_eval_rollout_log_function_path)(0, args, evaluation.data, None)
-    return SimpleNamespace(config=config, args=args, folder=folder, train=train, evaluation=evaluation.data)
+    return SimpleNamespace(
+        args=args, groups=train.samples, samples=samples, evaluation=evaluation.data["held_out"]
+    )
+
+
+@pytest.fixture(scope="module")
+def rollout(make_args, servers, tmp_path_factory):
+    """64 tasks, 4 samples each."""
+    folder = tmp_path_factory.mktemp("slime")
+    parameters, args = make_args(folder, *servers)
+    return SimpleNamespace(parameters=parameters, folder=folder, **vars(train_and_evaluate(args)))
 
 
 def test_the_rollout_is_full_and_every_group_can_be_learnt_from(rollout):
-    assert len(rollout.train.samples) == 64
-    for group in rollout.train.samples:
+    assert len(rollout.groups) == 64
+    for group in rollout.groups:
         assert len(group) == 4 and len({sample.label for sample in group}) == 1
         assert len({sample.reward for sample in group}) > 1
         for sample in group:
             assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED)
-            assert sample.reward == sample.metadata["episode"].rewards["player-1"]
-            assert sample.metadata["facts"]["player-1.questions"] >= 0
-    assert sum(s.metadata["facts"]["player-1.questions"] for g in rollout.train.samples for s in g) > 64
+            assert sample.reward == sample.metadata["played"].episode.rewards[SEAT]
+    assert sum(sample.metadata["played"].episode.metrics[QUESTIONS] for sample in rollout.samples) > 64
 
 
 def test_what_slime_trains_on_is_what_was_played(rollout):
-    for sample in itertools.chain.from_iterable(rollout.train.samples):
-        trace = sample.metadata["episode"].traces["player-1"]
-        prompt = len(sample.tokens) - sample.response_length
-        assert sample.tokens == trace.token_ids
-        assert [0] * prompt + sample.loss_mask == trace.loss_mask
-        assert [0.0] * prompt + sample.rollout_log_probs == trace.logprobs
+    for sample in rollout.samples:
+        assert_is_trace(sample, sample.metadata["played"].episode.traces[SEAT])
         assert sample.loss_mask[0] == 1  # the response begins with what the policy said
 
 
-def test_evaluation_plays_every_held_out_game_once(rollout):
-    played = rollout.evaluation["held_out"]
+def assert_is_trace(sample, trace):
+    prompt = len(sample.tokens) - sample.response_length
+    assert sample.tokens == trace.token_ids
+    assert [0] * prompt + sample.loss_mask == trace.loss_mask
+    assert [0.0] * prompt + sample.rollout_log_probs == trace.logprobs
+
+
+def test_evaluation_plays_every_held_out_task_once(rollout):
+    played = rollout.evaluation
     assert len({sample.label for sample in played["samples"]}) == len(played["samples"]) == 64
     shard = list(read_episodes(rollout.folder / "evaluations/held_out"))
-    assert [e.rewards["player-1"] for e in shard] == played["rewards"]
+    assert [e.rewards[SEAT] for e in shard] == played["rewards"]
 
 
-def test_a_training_step_from_it_is_the_local_backends(rollout, workspace):
+def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
     """SLIME's conversion and our reward post-process give the advantages and the loss of `training/grpo.py`."""
-    from slime.ray.rollout import RolloutManager
-
-    manager = object.__new__(RolloutManager.__ray_metadata__.modified_class)
-    manager.args = rollout.args
-    manager.custom_convert_samples_to_train_data_func = None
-    manager.custom_reward_post_process_func = load_function(rollout.args.custom_reward_post_process_path)
-    samples = list(itertools.chain.from_iterable(rollout.train.samples))
-    data = manager._convert_samples_to_train_data(samples)
+    data = converted(rollout.args, rollout.samples)
+    columns = ("tokens", "response_lengths", "loss_masks", "rollout_log_probs", "rewards")
     theirs = [
         TrainedSequence(
             TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i
         )
         for i, (ids, n, mask, logprobs, value) in enumerate(
-            zip(
-                data["tokens"],
-                data["response_lengths"],
-                data["loss_masks"],
-                data["rollout_log_probs"],
-                data["rewards"],
-                strict=True,
-            )
+            zip(*(data[name] for name in columns), strict=True)
         )
     ]
     episodes = sorted(read_episodes(rollout.folder / "rollouts"), key=lambda e: e.game_id)
     groups = [list(g) for _, g in itertools.groupby(episodes, key=lambda e: e.game_id)]
-    ours = sequences(rollout.config.train, groups, {})
+    ours = sequences(rollout.parameters.train, groups, {})
 
     def by_tokens(sequences):
         return sorted((s.trace.token_ids, round(s.advantage, 4), s.advantage) for s in sequences)
@@ -99,12 +110,11 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, workspace):
         (t, a) for t, _, a in by_tokens(theirs)
     ]
 
-    model, _ = load_model(workspace / "models/base")
+    model, _ = load_model(trained)
 
     def step(sequences):
-        trained = copy.deepcopy(model)
-        optimizer = torch.optim.SGD(trained.parameters(), lr=1e-3)
-        return update(rollout.config.train, trained, None, [optimizer], sequences)
+        optimizer = torch.optim.SGD((copied := copy.deepcopy(model)).parameters(), lr=1e-3)
+        return update(rollout.parameters.train, copied, None, [optimizer], sequences)
 
     local, slime = step(ours), step(theirs)
     assert slime["loss"] == pytest.approx(local["loss"], abs=1e-5)
@@ -116,6 +126,60 @@ def test_a_rollout_of_the_same_seed_is_the_same(rollout, make_args, servers, tmp
     _, args = make_args(tmp_path, *servers, train={"games_per_step": 8, "filters": ["no_failed_episode"]})
     init_http_client(args)
     groups = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args)).samples
-    first = {(s.label, s.index): s.tokens for g in rollout.train.samples for s in g}
+    first = {(s.label, s.index): s.tokens for s in rollout.samples}
     shared = [(first[s.label, s.index], s.tokens) for g in groups for s in g if (s.label, s.index) in first]
     assert shared and all(a == b for a, b in shared)
+
+
+@pytest.fixture
+def echo(tmp_path):
+    """A checkpoint folder with a tokenizer for `tests.echo`, and the port of a router before an engine that plays it."""
+    tokenizer = echo_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "base")
+    (tmp_path / "base/config.json").write_text(json.dumps(QWEN))
+    engine = SGLangShaped(tokenizer, 0, engine=EchoEngine(tokenizer, looks=2))
+
+    async def handle(request):
+        if request.path != "/generate":
+            return web.json_response({"workers": []})
+        given = await request.json()
+        params = given["sampling_params"]
+        sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
+        return web.json_response(await engine.request(given["input_ids"], sampling))
+
+    return tmp_path / "base", Serving(handle).port
+
+
+def test_tools_and_several_games_are_played_as_on_the_local_backend(echo, tmp_path):
+    base, port = echo
+    games = {
+        "matching": None,
+        "tests.echo": {"weight": 2, "train_count": 4, "eval_count": 2, "max_turns": 5},
+        "kuhn": {"seating": ["policy", "policy"], "train_count": 2, "eval_count": 2},
+    }
+    train = {"games_per_step": 6, "samples_per_game": 2, "filters": ["no_failed_episode"]}
+    model = {"context_tokens": 4096, "turn_tokens": 200}
+    parameters, args = slime_args(base, tmp_path / "run", (), port, games=games, train=train, model=model)
+    played = train_and_evaluate(args)
+    games = load_games(parameters.games, parameters.seed)
+    tokenizer = echo_tokenizer()
+    rules = PolicyRules(renderer_for(tokenizer, thinking=False), 200, 1.0)
+    local = Seating(games, {"policy": rules.maker(EchoEngine(tokenizer, looks=2))}, parameters.seed)
+    names = [sample.metadata["task"]["game"] for sample in played.samples]
+    assert {name: names.count(name) for name in games} == {"tests.echo": 8, "kuhn": 4}
+    for sample in played.samples + played.evaluation["samples"]:
+        purpose = sample.metadata["played"].episode.episode_id.partition("/")[0]
+        blank = replace(sample, metadata={"task": sample.metadata["task"]})
+        episode = asyncio.run(local.play(request_of(blank, parameters.games, purpose)))
+        assert_is_trace(sample, episode.traces[sample.metadata["played"].seat])
+        assert sample.reward == episode.rewards[sample.metadata["played"].seat]
+        if episode.game == "tests.echo":
+            assert sample.reward == 1.0 and episode.metrics["calls"] == 2.0
+            heard = tokenizer.decode(
+                [
+                    t
+                    for t, m in zip(sample.tokens[-sample.response_length :], sample.loss_mask, strict=True)
+                    if not m
+                ]
+            )
+            assert heard.count("<tool_response>") == 2

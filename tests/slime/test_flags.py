@@ -1,0 +1,174 @@
+"""What `launch` gives is what SLIME, Megatron and SGLang's router take."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from sglang_router.launch_router import RouterArgs
+from slime.utils.arguments import get_slime_extra_args_provider
+
+from slim_rl.config import Config
+from slim_rl.slime import launch
+from slim_rl.slime.arguments import arguments, described_arguments
+from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from stages.train import run_parameters
+from stages.workspace import composed
+from tests.slime.support import ROOT, SLIME_DIR
+
+PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("qwen*.yaml")))]
+DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
+
+
+def parameters_of(profile, monkeypatch, **slime):
+    """Those of params.yaml with a profile laid over it."""
+    monkeypatch.chdir(ROOT)
+    values = composed(yaml.safe_load(Path("params.yaml").read_text()), profile)
+    values["slime"] = {**(values["slime"] or {}), "directory": SLIME_DIR, **slime}
+    return run_parameters(Config.model_validate(values))
+
+
+def parsers():
+    parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
+    RouterArgs.add_cli_args(parser, use_router_prefix=True, exclude_host_port=True)
+    return parser
+
+
+def left_over(flags):
+    """What neither SLIME's own parser nor the router's takes; SLIME reads it by Megatron's and SGLang's."""
+    flags[flags.index("--router-policy") + 1] = "manual"  # the name of the policy in the router on PyPI
+    return [flag for flag in parsers().parse_known_args(flags)[1] if flag.startswith("--")]
+
+
+def test_there_are_three_profiles():
+    assert len(PROFILES) == 1 + 3
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_flag_is_known(profile, base, monkeypatch):
+    parameters = parameters_of(profile, monkeypatch, evaluate_every=5, wandb_project="p")
+    flags = [
+        *arguments(parameters, base, base),
+        "--partial-rollout",
+        "--rollout-external-engine-addrs",
+        "a:1",
+    ]
+    # What is left over must be an argument that SLIME's own scripts or code use.
+    sources = [p for p in Path(SLIME_DIR).rglob("*") if p.suffix in (".py", ".sh")]
+    text = "\n".join(path.read_text(errors="ignore") for path in sources)
+    assert [
+        flag
+        for flag in left_over(flags)
+        if not any(form in text for form in (f"{flag} ", f"{flag}\n", f"args.{flag[2:].replace('-', '_')}"))
+    ] == []
+
+
+def test_every_other_flag_is_megatrons_or_sglangs(base, monkeypatch):
+    """Against their sources, where they are (MEGATRON_DIR, SGLANG_DIR); Megatron ignores what it does not know."""
+    sources = {name: os.environ.get(f"{name}_DIR") for name in ("MEGATRON", "SGLANG")}
+    if not all(sources.values()):
+        pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources")
+    megatron, sglang = (
+        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py"))
+        for folder in sources.values()
+    )
+    for profile in PROFILES:
+        for flag in left_over(arguments(parameters_of(profile, monkeypatch, tensor_parallel=2), base, base)):
+            field = flag.removeprefix("--sglang-").removeprefix("--").replace("-", "_")
+            if flag.startswith("--sglang-"):
+                assert re.search(rf"^\s+{field}\s*:", sglang, re.MULTILINE), flag
+            else:
+                assert re.search(rf"[\"']{flag}[\"']|^\s+{field}\s*:", megatron, re.MULTILINE), flag
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
+    script = Path(SLIME_DIR, "scripts/models", f"{name}.sh")
+    show = f'source {script} && printf "%s\\n" "${{MODEL_ARGS[@]}}"'
+    words = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True).stdout.split()
+    theirs = pairs(words)
+    model = {
+        "model_type": "qwen3" if "--qk-layernorm" in theirs else "qwen2",
+        "num_hidden_layers": int(theirs["--num-layers"]),
+        "hidden_size": int(theirs["--hidden-size"]),
+        "intermediate_size": int(theirs["--ffn-hidden-size"]),
+        "num_attention_heads": int(theirs["--num-attention-heads"]),
+        "num_key_value_heads": int(theirs["--num-query-groups"]),
+        "rope_theta": float(theirs["--rotary-base"]),
+        "rms_norm_eps": float(theirs["--norm-epsilon"]),
+        "vocab_size": int(theirs["--vocab-size"]),
+        "tie_word_embeddings": "--untie-embeddings-and-output-weights" not in theirs,
+        **({"head_dim": int(theirs["--kv-channels"])} if "--kv-channels" in theirs else {}),
+    }
+    ours = pairs(described_arguments(model, Path(name)))
+    derived = {"--kv-channels", "--use-rotary-position-embeddings"}  # scripts may leave them to defaults
+    for flag in ours.keys() | theirs.keys() - {"--norm-epsilon"}:
+        if flag in theirs and flag in ours and ours[flag] is not None and theirs[flag] is not None:
+            same = theirs[flag].strip('"')
+            assert ours[flag] == same or float(ours[flag]) == float(same), flag
+        elif flag not in derived:
+            assert flag in ours, f"{flag} of SLIME's script is missing"
+
+
+def pairs(words):
+    found, last = {}, None
+    for word in words:
+        if word.startswith("--"):
+            found[last := word] = None
+        else:
+            found[last] = word
+    return found
+
+
+SRUN = """#!/bin/bash
+# Slurm's srun on one machine: the options go, the command stays.
+while [[ "$1" == -* ]]; do [[ "$1" == -w || "$1" == --exclude ]] && shift; shift; done
+exec "$@"
+"""
+TRAINS = """
+import pathlib, sys
+import ray
+ray.init()
+saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
+saved.mkdir(parents=True)
+(saved / "model.safetensors.index.json").write_text(str(ray.cluster_resources().get("GPU")))
+state = saved.parents[1] / "megatron/rollout/global_dataset_state_dict_1.pt"
+state.parent.mkdir(parents=True)
+state.touch()
+"""
+
+
+def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
+    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME."""
+    (tmp_path / "slime").mkdir()
+    (tmp_path / "slime/train.py").write_text(TRAINS)
+    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\necho 127.0.0.1\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "gpus_per_node": 2}
+    parameters = RunParameters.model_validate({"train": {"steps": 2}, "slime": slime})
+    parameters.write(tmp_path / PARAMETERS)
+    (tmp_path / "run.py").write_text(
+        "from pathlib import Path; from slim_rl.slime import launch; from slim_rl.slime.parameters import *\n"
+        "launch.run(RunParameters.read(Path(PARAMETERS)), Path('.'), {}, {}, Path('run'))"
+    )
+    (tmp_path / "Makefile").write_text(f"repro:\n\t{sys.executable} run.py\n")
+    script = launch.sbatch(parameters, None, tmp_path)
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "SLURM_JOB_NODELIST": "one",
+        "SLURM_NNODES": "1",
+    }
+    job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
+    try:
+        assert job.wait(100) == 0
+    finally:
+        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
+    assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"
