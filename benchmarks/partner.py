@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 import openai
+from slim_rl.rollout.table import Job
+from slim_rl.seating import make_table, partner_service
 
 from slim_rl.config import Config, PartnerConfig
 from slim_rl.games.matching import generate_games, kind
 from slim_rl.games.matching.shy import shy_rules
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.table import Job
-from slim_rl.seating import make_table, partner_service
 
 ROOT = Path(__file__).parents[1]
 LATENCY_SECONDS, AT_ONCE, EPISODES = 0.2, 200, 2000
@@ -44,7 +44,7 @@ def main() -> None:
     latency = str(LATENCY_SECONDS)
     servers = {
         "throughput": ["-m", "benchmarks.partner_server", latency],
-        "limit": ["tests/players/server.py", "--latency", latency],
+        "limit": ["fixtures/partner_server.py", "--latency", latency],
     }
     server = subprocess.Popen([sys.executable, *servers[what]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""The partner of tests/players/server.py with as little of a server around it as HTTP allows.
+"""The partner of fixtures/partner_server.py with as little of a server around it as HTTP allows.
 
 So that the latency is what it says, and the cores are left to the client. It fails never and counts nothing.
 """
@@ -8,7 +8,7 @@ import json
 import sys
 from types import SimpleNamespace
 
-from tests.players.server import Partner, completion
+from fixtures.partner_server import Partner, completion
 
 partner = Partner(SimpleNamespace(seed=0, says=None))
 

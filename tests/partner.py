@@ -8,11 +8,11 @@ from pathlib import Path
 
 from slim_rl.players.config import ServiceConfig
 
-SERVER = Path(__file__).parent / "players/server.py"
+SERVER = Path(__file__).parents[1] / "fixtures/partner_server.py"
 
 
 class PartnerServer:
-    """Started with the arguments of `tests/players/server.py`."""
+    """Started with the arguments of `fixtures/partner_server.py`."""
 
     def __init__(self, *arguments: str):
         self.process = subprocess.Popen(
