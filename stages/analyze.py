@@ -26,14 +26,16 @@ def main() -> None:
     config = load_config()
     games = load_games(config.games, config.seed)
     origin = provenance(config)
-    metrics = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
-    if len(games) == 1:
-        [metrics] = metrics.values()
-    else:
-        write_index(metrics, origin)
+    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output of the stage, also if nothing is drawn
+    found = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
+    if len(games) > 1:
+        write_index(found, origin)
+    metrics = plain(found if len(games) > 1 else found[next(iter(games))])
     if origin.bills:
-        metrics["services"] = origin.bills
-    write_text(REPORTS / "metrics.json", json.dumps(plain(metrics), indent=2, allow_nan=False) + "\n")
+        metrics["services"] = plain(origin.bills)
+    write_text(
+        REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    )
 
 
 def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> dict[str, Any]:
@@ -71,7 +73,6 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
 
 def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) -> None:
     """`reports/report.*` with a link to each game's report."""
-    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output of the stage
     for ending in ("md", "html"):
         games = [
             {"name": name, "verdict": found["verdict"], "page": f"data/{file_name(name)}/report.{ending}"}

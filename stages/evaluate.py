@@ -73,9 +73,9 @@ def evaluation_folder(config: Config) -> Path:
         plan = load_study(study, "plan")
         if hasattr(plan, "inputs"):
             files += plan.inputs(parameters_of(study, config.studies))
-    code = Path(studies.__file__).parent
+    code = sorted(Path(studies.__file__).parent.rglob("*.py"))
     inputs = config.work_inputs(*_SECTIONS)
-    return work_folder(Path(".work/evaluate"), inputs, code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
+    return work_folder(Path(".work/evaluate"), inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
 def evaluation_services(config: Config, folder: Path) -> Services:

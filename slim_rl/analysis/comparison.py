@@ -51,8 +51,9 @@ class Run(NamedTuple):
     """By dotted name, `seed` among them."""
 
     def estimate(self, metric: str) -> Estimate:
-        values = (self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se"))
-        return Estimate(*(math.nan if v is None else float(v) for v in values), 0)
+        values = [self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se")]
+        mean, low, high, se = (math.nan if value is None else float(value) for value in values)
+        return Estimate(mean, low, high, se, 0)
 
 
 class Group(NamedTuple):
@@ -77,7 +78,7 @@ def grouped(
     """
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.name, run.game)):
-        settings = (f"{name} = {value}" for name, value in sorted(run.parameters.items()) if name != "seed")
+        settings = [f"{name} = {value}" for name, value in sorted(run.parameters.items()) if name != "seed"]
         groups.setdefault((run.game, *settings), []).append(run)
     games: dict[str, list[set[str]]] = {}
     for game, *settings in groups:

@@ -31,8 +31,8 @@ class Shown(NamedTuple):
     """What its line in the list says after the reward."""
     caption: str
     """What stands above its dialogue."""
-    count: float = 0
-    """A number by which the page can filter."""
+    number: float = 0
+    """What the page can filter by, besides the reward."""
 
 
 def choose(
@@ -137,7 +137,7 @@ def _row(
         "game": episode.game_id,
         "step": episode.step,
         "reward": round(float(one.reward), 4) if np.isfinite(one.reward) else None,
-        "count": float(one.count),
+        "count": float(one.number),
         "label": one.label,
         "caption": f"{episode.status}: {one.caption}",
         "seats": [

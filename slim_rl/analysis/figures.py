@@ -55,7 +55,7 @@ _STYLE = {
 
 def with_style(draw: F) -> F:
     """Decorates a function that makes a figure or saves one."""
-    return matplotlib.rc_context(_STYLE)(draw)
+    return matplotlib.rc_context(_STYLE)(draw)  # type: ignore[arg-type]
 
 
 def curve(axes: Axes, curves: pd.DataFrame, column: str, label: str, colour: str, line: Any) -> None:

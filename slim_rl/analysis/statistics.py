@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
 
     @property
     def hundredfold(self) -> "Estimate":
-        return Estimate(*(100 * value for value in self[:4]), self.games)
+        return Estimate(100 * self.mean, 100 * self.low, 100 * self.high, 100 * self.se, self.games)
 
 
 class Share(NamedTuple):
@@ -111,7 +111,7 @@ def share(episodes: pd.DataFrame, of: str) -> Share:
     rates, count = games.mean().to_numpy(float), len(episodes)
     if not len(rates):
         return Share(math.nan, math.nan, math.nan, 0)
-    mean, effective = float(rates.mean()), len(rates)
+    mean, effective = float(rates.mean()), float(len(rates))
     if 0 < mean < 1 and count > len(rates) > 1:
         variance = float(rates.var(ddof=1)) / len(rates)
         effective = max(effective, min(mean * (1 - mean) / variance if variance else count, count))
@@ -358,15 +358,15 @@ def regression(episodes: pd.DataFrame, of: str, on: Sequence[str]) -> Regression
     fit = sm.OLS(rows[of].to_numpy(float), design).fit(
         method="qr", cov_type="cluster", cov_kwds={"groups": codes}, use_t=True
     )
-    intervals = fit.conf_int()
+    intervals = fit.conf_int()[1:].tolist()
     return Regression(
         tuple(
             Coefficient(
                 name,
-                Estimate(float(fit.params[i]), *map(float, intervals[i]), float(fit.bse[i]), games),
+                Estimate(float(fit.params[i]), low, high, float(fit.bse[i]), games),
                 float(fit.pvalues[i]),
             )
-            for i, name in enumerate(kept, start=1)
+            for i, (name, (low, high)) in enumerate(zip(kept, intervals, strict=True), start=1)
         ),
         left_out,
     )

@@ -79,7 +79,7 @@ def test_metrics(metrics):
             "It is not shown that training changes the pass rate: 50.0% before, 50.0% after",
         ),
         ([1] * 30 + [0] * 10, [0] * 40, "Training lowers the pass rate from 75.0% to 0.0%"),
-        ([1], [1], "Too little data: the models share 1 tasks."),
+        ([1], [1], "Too little data: the models share 1 held-out tasks."),
     ],
 )
 def test_the_verdict_can_say_no(base, trained, verdict, tmp_path):
@@ -98,18 +98,18 @@ def test_a_lower_reward_can_count_as_solved(tmp_path):
 
 def test_the_page_has_curves_tables_and_no_other_file(reports):
     page = (reports / "report.html").read_text()
-    assert re.findall(r'<h2 id="(\w+)">', page) == ["curves", "pass", "browser", "methods"]
+    assert re.findall(r'<h2 id="(\w+)">', page) == ["curves", "browser", "methods"]
     assert all(s.startswith(("data:", "#")) for s in re.findall(r'<\w[^>]*? (?:src|href)="([^"]*)"', page))
     assert "malformed calls" in page and "160 (40)" in page
     curves = pd.read_csv(reports / "data/training.csv")
     assert curves["passed"].is_monotonic_increasing and list(curves["step"]) == list(range(5))
     assert "| Trained model | 81.2%" in (reports / "report.md").read_text()
-    assert {path.stem for path in (reports / "figures").iterdir()} == {"training", "pass-at-k"}
+    assert {path.stem for path in (reports / "figures").iterdir()} == {"training"}
 
 
 def test_no_finished_episode_is_a_sentence(tmp_path):
     write_solved(tmp_path, [], [1], steps=0)
     with pytest.raises(
-        UserError, match=r"no finished episodes in .*held-out/base to analyze. `dvc repro` plays them"
+        UserError, match=r"no finished episodes in .*held-out/base to analyze; `dvc repro` plays them"
     ):
         report_on(tmp_path, GAMES)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb
+from math import comb, isnan
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.studies.study import Found
 
 MODELS = ("base", "trained")
-_COLUMNS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard")
-_PREFIXES = ("seat.", "reward.", "calls.")
+_OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard", "passed")
+"""Columns that are no means of their own, besides those of seats, their rewards, and calls by status."""
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -35,18 +35,13 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
     """Finished episodes of `player` with `reward` (the mean of its seats), `passed` (0 or 1), `truncated`,
-    `malformed_calls` if the game counts calls, and the game's metrics."""
+    `malformed_calls` if the game counts calls by status, and the game's metrics."""
     frame = frame[frame["status"] != "failed"].reset_index(drop=True)
-    seats = [column.removeprefix("seat.") for column in frame if column.startswith("seat.")]
-    own = {
-        s: frame[f"reward.{s}"].where(frame[f"seat.{s}"] == player) for s in seats if f"reward.{s}" in frame
-    }
+    seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
+    own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
     reward = pd.DataFrame(own).mean(axis=1)
-    frame = frame.assign(
-        reward=reward,
-        passed=(reward >= pass_reward - 1e-9).astype(float),
-        truncated=(frame["status"] == "truncated").astype(float),
-    )
+    passed, truncated = reward >= pass_reward - 1e-9, frame["status"] == "truncated"
+    frame = frame.assign(reward=reward, truncated=truncated.astype(float), passed=passed.astype(float))
     malformed = [column for column in frame if column.startswith("calls.")]
     return frame.assign(malformed_calls=frame[malformed].sum(axis=1)) if malformed else frame
 
@@ -54,25 +49,21 @@ def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFra
 @dataclass(frozen=True, eq=False)
 class Accuracy:
     episodes: Mapping[str, pd.DataFrame]
-    """Of each model, see `measured`."""
+    """By model; see `measured`."""
     failed: Mapping[str, int]
     """Episodes of each model that failed and were not played again with success."""
     training: pd.DataFrame
-    """Empty without any."""
+    """Those of training; empty without any."""
 
     @cached_property
     def means(self) -> list[str]:
-        """What is averaged besides the pass rate: the reward, truncation, and the game's metrics."""
-        every = [
-            name
-            for frame in self.episodes.values()
-            for name in frame
-            if name not in (*_COLUMNS, "passed", "reward", "truncated") and not name.startswith(_PREFIXES)
-        ]
-        return ["reward", "truncated", *dict.fromkeys(every)]
+        """Columns that are averaged: the reward, truncation, and the game's metrics."""
+        every = dict.fromkeys(["reward", "truncated", *(c for f in self.episodes.values() for c in f)])
+        return [c for c in every if c not in _OTHERS and not c.startswith(("seat.", "reward.", "calls."))]
 
     @cached_property
     def rate(self) -> dict[str, Share]:
+        """The pass rate of each model."""
         return {model: share(frame, "passed") for model, frame in self.episodes.items()}
 
     def mean(self, model: str, name: str) -> Estimate:
@@ -82,87 +73,71 @@ class Accuracy:
     @cached_property
     def gains(self) -> dict[str, Estimate]:
         """Trained less base on the same tasks: the pass rate and the reward."""
-        frames = [self.episodes[model] for model in reversed(MODELS)]
-        return {name: paired_difference(*frames, name) for name in ("passed", "reward")}
+        base, trained = (self.episodes[model] for model in MODELS)
+        names = {"pass_rate": "passed", "reward": "reward"}
+        return {name: paired_difference(trained, base, column) for name, column in names.items()}
 
     @cached_property
     def pass_at(self) -> dict[str, dict[int, Estimate]]:
-        """By model and k: k are the powers of 2 up to the samples of a task, and their number."""
-        found = {}
+        """By model and k: the powers of 2 up to the samples of a task, and their number."""
+        found: dict[str, dict[int, Estimate]] = {}
         for model, frame in self.episodes.items():
-            tasks = frame.groupby("game_id")["passed"].agg(["size", "sum"])
+            tasks = frame.groupby("game_id")["passed"].agg(["size", "sum"]).astype(int)
             most = int(tasks["size"].max())
-            found[model] = {}
-            for k in sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most}):
+            for k in sorted({*(2**i for i in range(most.bit_length())), most}):
                 known = tasks[tasks["size"] >= k]
-                values = [pass_at_k(int(n), int(c), k) for n, c in known.itertuples(index=False)]
-                found[model][k] = estimate(pd.DataFrame({"game_id": known.index, "x": values}), "x")
+                values = [pass_at_k(n, c, k) for n, c in known.itertuples(index=False)]
+                rows = pd.DataFrame({"game_id": known.index, "x": values})
+                found.setdefault(model, {})[k] = estimate(rows, "x")
         return found
 
     @cached_property
     def outcome(self) -> str:
-        gain = self.gains["passed"]
-        if np.isnan(gain.low):
+        gain = self.gains["pass_rate"]
+        if isnan(gain.low):
             return "too little data"
         return "improved" if gain.low > 0 else "worse" if gain.high < 0 else "no change shown"
 
     @cached_property
     def verdict(self) -> str:
-        rates = [f"{self.rate[model].mean:.1%}" for model in MODELS]
+        gain, (before, after) = self.gains["pass_rate"], (f"{self.rate[model].mean:.1%}" for model in MODELS)
         if self.outcome == "too little data":
-            return f"Too little data: the models share {self.gains['passed'].games} tasks."
-        difference = self.gains["passed"].hundredfold.text("+.1f")
-        where = f"a difference of {difference} points over {self.gains['passed'].games} held-out tasks"
+            return f"Too little data: the models share {gain.games} held-out tasks."
+        difference = (
+            f"a difference of {gain.hundredfold.text('+.1f')} points over {gain.games} held-out tasks."
+        )
         if self.outcome == "no change shown":
-            return f"It is not shown that training changes the pass rate: {rates[0]} before, {rates[1]} after, {where}."
+            return f"It is not shown that training changes the pass rate: {before} before, {after} after, {difference}"
         verb = "raises" if self.outcome == "improved" else "lowers"
-        return f"Training {verb} the pass rate from {rates[0]} to {rates[1]}, {where}."
+        return f"Training {verb} the pass rate from {before} to {after}, {difference}"
 
     @cached_property
     def curves(self) -> pd.DataFrame:
+        """Means over training with 95% intervals; a point pools WINDOW steps."""
         names = ["passed", *(name for name in self.means if name in self.training)]
         return step_estimates(self.training, names, WINDOW)
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:
         """By file name."""
-        players, curve = [], []
-        for model in self.episodes:
-            row: dict[str, Any] = {"player": model, "episodes": len(self.episodes[model])}
-            row |= {"failed": self.failed[model], **self.rate[model].numbers("pass_rate")}
-            for name in self.means:
-                row |= self.mean(model, name).numbers(name)
-            players.append(row)
-            curve += [
-                [model, k, value.mean, value.low, value.high] for k, value in self.pass_at[model].items()
-            ]
-        tables = {
-            "players": pd.DataFrame(players),
-            "pass-at-k": pd.DataFrame(curve, columns=["player", "k", "pass_at_k", "low", "high"]),
-        }
+        tables = {"players": pd.DataFrame([{"player": model, **self._numbers(model)} for model in MODELS])}
         return tables | ({"training": self.curves} if len(self.training) else {})
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """By model, and their difference on the same tasks."""
-        found: dict[str, Any] = {
-            model: {
-                "episodes": len(self.episodes[model]),
-                "failed": self.failed[model],
-                **self.rate[model].numbers("pass_rate"),
-                **{f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()},
-                **self.mean(model, "reward").numbers("reward"),
-                **{name: self.mean(model, name).mean for name in self.means[1:]},
-            }
-            for model in self.episodes
-        }
-        names = {"passed": "pass_rate_difference", "reward": "reward_difference"}
-        gains = {k: v for name, title in names.items() for k, v in self.gains[name].numbers(title).items()}
-        return {
-            **found,
-            "comparison": {"tasks": self.gains["passed"].games, **gains},
-            "outcome": self.outcome,
-        }
+        comparison: dict[str, float] = {"tasks": self.gains["reward"].games}
+        for name, gain in self.gains.items():
+            comparison |= gain.numbers(f"{name}_difference")
+        numbers = {model: self._numbers(model) for model in MODELS}
+        return {**numbers, "comparison": comparison, "outcome": self.outcome}
+
+    def _numbers(self, model: str) -> dict[str, float]:
+        numbers = {"episodes": len(self.episodes[model]), "failed": self.failed[model]}
+        passed = self.rate[model].numbers("pass_rate")
+        passed |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()}
+        means = (self.mean(model, name).numbers(name) for name in self.means)
+        return {**numbers, **passed, **{name: value for mean in means for name, value in mean.items()}}
 
 
 def read_accuracy(found: Found) -> Accuracy:
@@ -175,13 +150,15 @@ def read_accuracy(found: Found) -> Accuracy:
     least, episodes, failed = found.parameters.pass_reward, {}, {}
     for model in MODELS:
         frame = found.series(f"held-out/{model}")
-        if frame.empty or (frame["status"] == "failed").all():
-            folder, error = found.episodes / "held-out" / model, "" if frame.empty else frame["error"].iloc[0]
-            reason = f"All episodes failed, the first with {error!r}." if error else "`dvc repro` plays them."
-            raise UserError(f"There are no finished episodes in {folder} to analyze. {reason}")
-        episodes[model], failed[model] = (
-            measured(frame, model, least),
-            int((frame["status"] == "failed").sum()),
-        )
+        wrong = frame[frame["status"] == "failed"] if len(frame) else frame
+        if len(wrong) == len(frame):
+            folder = found.episodes / "held-out" / model
+            reason = (
+                f"the first failed with {wrong['error'].iloc[0]!r}"
+                if len(wrong)
+                else "`dvc repro` plays them"
+            )
+            raise UserError(f"There are no finished episodes in {folder} to analyze; {reason}.")
+        episodes[model], failed[model] = measured(frame, model, least), len(wrong)
     training = found.training()
-    return Accuracy(episodes, failed, training if training.empty else measured(training, "policy", least))
+    return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training)

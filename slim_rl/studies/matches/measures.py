@@ -70,7 +70,8 @@ class Matches:
 
     def gain(self, opponent: str, seat: str) -> Estimate:
         """What training added to the reward, on the same tasks."""
-        return paired_difference(*(self.rows(model, opponent, seat) for model in MODELS[::-1]), "reward")
+        base, trained = (self.rows(model, opponent, seat) for model in MODELS)
+        return paired_difference(trained, base, "reward")
 
     @cached_property
     def verdict(self) -> str:
