@@ -4,6 +4,7 @@ They are gathered where the stage `evaluate` looks for them, so `dvc repro` then
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -76,8 +77,10 @@ def play_evaluation(
 def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
     """Play what is missing; returns the ids of the episodes that still are."""
     folder = evaluation_folder(config)
-    services = evaluation_services(config, folder)
-    with evaluations(config, folder, services) as runs:
+    with (
+        closing(evaluation_services(config, folder)) as services,
+        evaluations(config, folder, services) as runs,
+    ):
         plans = [(run, load_study(study_of(run.game.taskset), "plan")) for run in runs]
         every = {
             str(series.folder.relative_to(folder)): series
@@ -108,13 +111,13 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
             error = task_run.state.result(raise_on_failure=False)
             if isinstance(error, BaseException) and not isinstance(error, PartnerGaveOut):
                 raise error
-    left = {name: _missing(series) for name, series in chosen.items()}
-    rows = [
-        {"series": name, "episodes": len(series.requests), "missing": len(left[name])}
-        for name, series in chosen.items()
-    ]
-    create_table_artifact(rows, key="episodes", description=services.status())
-    return [episode for ids in left.values() for episode in ids]
+        left = {name: _missing(series) for name, series in chosen.items()}
+        rows = [
+            {"series": name, "episodes": len(series.requests), "missing": len(left[name])}
+            for name, series in chosen.items()
+        ]
+        create_table_artifact(rows, key="episodes", description=services.status())
+        return [episode for ids in left.values() for episode in ids]
 
 
 def _is_transient(task: Any, task_run: Any, state: State) -> bool:

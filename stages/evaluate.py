@@ -10,7 +10,7 @@ from slim_rl import studies
 from slim_rl.config import Config, load_config
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
-from slim_rl.rollout.collect import collect
+from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
@@ -22,8 +22,6 @@ GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
 SNAPSHOTS = Path("models/snapshots")
 BILLS = "bills.json"
-TRIES = 3
-"""Attempts per episode before it is recorded as failed."""
 _SECTIONS = ("seed", "threads", "concurrency", "games", "model", "evaluate", "studies")
 
 

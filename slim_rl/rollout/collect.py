@@ -10,6 +10,9 @@ from slim_rl.core.episode import Episode
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.shards import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
 
+TRIES = 3
+"""Attempts per episode in training and evaluation."""
+
 
 def collect(
     requests: Sequence[Request],

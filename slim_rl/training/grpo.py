@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
-from slim_rl.rollout.collect import collect
+from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import count_failures
@@ -36,8 +36,6 @@ from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import muon_and_adamw
 from slim_rl.training.pool import Pool
 
-TRIES = 3
-"""Attempts per episode."""
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
 
