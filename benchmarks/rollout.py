@@ -1,10 +1,10 @@
-"""How fast the local engine plays a step's episodes, beside two peers, in one run.
+"""Speed of the local engine in a training step's episodes, beside two peers, in one run.
 
     python -m benchmarks.rollout [--games 8] [--samples 16]
 
-The same games with the same model: by the same engine without sessions, which computes the whole dialogue
-anew each turn; and by Hugging Face's `generate`, one dialogue after another (a sample of each game, because
-it takes long). Needs models/trained and data/games (make repro).
+All play the same tasks with the same model. The peers: the same engine without sessions, which computes the whole
+dialogue again each turn; and Hugging Face's `generate`, one dialogue after another (one sample per task, because it
+is slow). Needs models/trained and data/games (make repro).
 """
 
 import argparse
@@ -19,11 +19,11 @@ from slim_rl.config import load_config
 from slim_rl.engines.engine import Generation
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
-from slim_rl.games import game_kind, read_games
-from slim_rl.players.chat_format import qwen3_format
+from slim_rl.games import load_games
+from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.table import Job
-from slim_rl.seating import make_table, policy_makers
+from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 
 
 class WithoutSessions(LocalEngine):
@@ -62,25 +62,31 @@ def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
     model, tokenizer = load_model("models/trained")
-    kind = game_kind(config)
-    games = read_games(Path("data/games/train.jsonl"), kind)
+    games = load_games(config.games, config.seed)
+    tasks = {
+        name: TaskFile(tasks_path(Path("data/games"), game, "train"), game) for name, game in games.items()
+    }
+    mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
+    rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
     for name, engine, samples in (
         ("local engine", LocalEngine(model), options.samples),
         ("without sessions", WithoutSessions(model), options.samples),
         ("plain generate", PlainGenerate(model), 1),
     ):
-        chat_format = qwen3_format(tokenizer, config.model.thinking)
-        policies = policy_makers(config, {"policy": engine}, chat_format, 1.0)
-        table = make_table(config, kind, config.players, policies)
-        jobs = [
-            Job(f"{n}/{s}", games[n], config.players) for n in range(options.games) for s in range(samples)
+        seating = Seating(games, {"policy": rules.maker(engine)}, config.seed)
+        requests = [
+            Request(f"{n}/{s}", game, task, games[game].parameters.seated(place))
+            for n, (game, place, task) in ((n, mixture[n]) for n in range(options.games))
+            for s in range(samples)
         ]
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            episodes = collect(jobs, table.play, Path(folder), config.concurrency)
+            episodes = collect(requests, seating.play, Path(folder), config.concurrency)
             seconds = time.perf_counter() - start
         sampled = sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
-        print(f"{name:16} {len(jobs):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s")
+        print(
+            f"{name:16} {len(requests):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s"
+        )
 
 
 if __name__ == "__main__":

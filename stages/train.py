@@ -25,7 +25,7 @@ from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import fingerprint, source_files, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters
@@ -149,8 +149,7 @@ def publish_rollouts(folder: Path, services: Services) -> None:
     shutil.rmtree(ROLLOUTS, ignore_errors=True)
     shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
     if bills := services.bills():
-        text = json.dumps(bills, indent=2, sort_keys=True) + "\n"
-        write_whole(ROLLOUTS / "bills.json", lambda part: part.write_text(text, encoding="utf-8"))
+        write_text(ROLLOUTS / "bills.json", json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
