@@ -54,8 +54,8 @@ def series(run: Evaluation) -> Iterator[Series]:
 
 def partner(game: NamedGame) -> str:
     """Who sits opposite in the evaluation: the partner of training, unless that was another policy."""
-    others = (n for n in game.parameters.seating if n == "scripted" or n.startswith("service:"))
-    return next(others, "scripted")
+    services = (name for name in game.parameters.seating if name.startswith("service:"))
+    return next(services, "scripted")
 
 
 def _with(run: Evaluation, parameters: dict[str, Any]) -> NamedGame:

@@ -196,6 +196,12 @@ def test_what_became_of_questions():
     ]
 
 
+def test_a_refusal_is_no_answer_whatever_number_it_has():
+    asked = "[message] What is Ava Li's score for Electra?"
+    assert uses(asked, "[message] I don't know, 1 of my blanks.") == [{"useful"}]
+    assert uses(asked, "[accept] 57") == [{"useful"}]
+
+
 def test_each_of_several_questions_has_its_own_answer():
     assert uses(
         "[message] What is Ava Li's score for Electra? What is Sofia Patel's score for QuAC?",

@@ -206,14 +206,15 @@ def test_an_episode_played_again_with_success_counts_as_played(tmp_path):
 
 def test_the_seat_of_the_player_is_measured_wherever_it_sits(tmp_path):
     """Its own questions and metrics, of each episode in the seat that it has there."""
-    first, second = make_episodes("policy", 0.8, useful=4, wasted=1, games=2, noise=0)
+    first, second, third = make_episodes("policy", 0.8, useful=4, wasted=1, games=3, noise=0)
     other = {"questions": 9, "own_view": 0.3}
     second.seating = {AGENT: "scripted", PARTNER: "policy"}
     second.metrics |= {f"{PARTNER}.{name}": value for name, value in other.items()}
     second.rewards = {AGENT: 0.1, PARTNER: 0.6}
-    write(tmp_path, [first, second])
+    third.seating = {AGENT: "policy", PARTNER: "policy"}
+    write(tmp_path, [first, second, third])
     episodes = read_sample(tmp_path, ("policy",)).episodes
-    assert list(episodes["seat"]) == [AGENT, PARTNER]
-    assert list(episodes["reward"]) == [0.8, 0.6]
-    assert list(episodes["own_view"]) == [0.78, 0.3]
-    assert episodes["questions"][0] > 0 and episodes["questions"][1] == 0  # the second only answers
+    assert list(episodes["seat"]) == [AGENT, PARTNER, AGENT]
+    assert list(episodes["reward"]) == [0.8, 0.6, 0.8]
+    assert list(episodes["own_view"]) == [0.78, 0.3, 0.78]
+    assert list(episodes["questions"] > 0) == [True, False, True]  # the second only answers
