@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import statsmodels.api as sm
 from scipy import stats
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.proportion import proportion_confint
+from statsmodels.tools.tools import add_constant
 
 RESAMPLES = 2000
 SEED = 0
@@ -354,8 +355,8 @@ def regression(episodes: pd.DataFrame, of: str, on: Sequence[str]) -> Regression
     games = int(codes.max()) + 1 if len(codes) else 0
     if not kept or games <= len(kept) + 1 or np.ptp(rows[of].to_numpy(float)) == 0:
         return Regression((), tuple(on))
-    design = sm.add_constant(rows[kept].to_numpy(float))
-    fit = sm.OLS(rows[of].to_numpy(float), design).fit(
+    design = add_constant(rows[kept].to_numpy(float))
+    fit = OLS(rows[of].to_numpy(float), design).fit(
         method="qr", cov_type="cluster", cov_kwds={"groups": codes}, use_t=True
     )
     intervals = fit.conf_int()[1:].tolist()
@@ -378,7 +379,7 @@ def _adds(rows: pd.DataFrame, kept: Sequence[str], name: str) -> bool:
     spread = ((values - values.mean()) ** 2).sum()
     if spread <= 1e-12 * len(values):
         return False
-    design = sm.add_constant(rows[list(kept)].to_numpy(float)) if kept else np.ones((len(values), 1))
+    design = add_constant(rows[list(kept)].to_numpy(float)) if kept else np.ones((len(values), 1))
     fitted = design @ np.linalg.lstsq(design.T @ design, design.T @ values, rcond=None)[0]
     return bool(((values - fitted) ** 2).sum() > spread / MAX_INFLATION)
 

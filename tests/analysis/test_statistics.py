@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from scipy import stats
-from scipy.signal import lfilter
 
+from fixtures.simulations import coverage
 from slim_rl.analysis import statistics
 from slim_rl.analysis.statistics import (
     correlation,
@@ -156,28 +156,7 @@ def test_runs_are_pooled_by_what_lies_between_them():
     assert np.isnan(pooled([0.99]).low)
 
 
-def mean_of_boards(rng):
-    """4 episodes on each of 100 boards that differ, skewed towards 1."""
-    boards = np.repeat(rng.beta(8, 2, 100), 4)
-    return estimate(table(boards + rng.normal(0, 0.05, 400), np.repeat(np.arange(100), 4)), "x"), 0.8
-
-
-def within_boards(rng):
-    """A correlation of .3 within 60 boards that pull the other way."""
-    ease, x, noise = np.repeat(rng.normal(0, 2, 60), 8), rng.normal(size=480), rng.normal(size=480)
-    rows = table(x + ease, np.repeat(np.arange(60), 8), y=0.3 * x + np.sqrt(1 - 0.3**2) * noise - ease)
-    return correlation(rows, "x", "y", within=["game_id"]), 0.3
-
-
-def slope_over_steps(rng):
-    """80 steps whose noise is an AR(1) of .3."""
-    noise = lfilter([1], [1, -0.3], rng.normal(0, 0.02, 130))[50:]
-    return trend(table(0.8 + 0.001 * np.arange(80) + noise, step=np.arange(80)), "x").slope, 0.001
-
-
-@pytest.mark.parametrize("simulate", [mean_of_boards, within_boards, slope_over_steps])
-def test_intervals_deserve_their_name(simulate):
+@pytest.mark.parametrize("what", ["mean", "share", "within-game correlation", "slope"])
+def test_intervals_deserve_their_name(what):
     """200 runs with a known truth: the 95% intervals cover it in 92 to 98 % of them."""
-    found = (simulate(np.random.default_rng([0, run])) for run in range(200))
-    covered = sum(interval.low <= truth <= interval.high for interval, truth in found)
-    assert 0.92 <= covered / 200 <= 0.98
+    assert 0.92 <= coverage(what, runs=200, seed=0) <= 0.98
