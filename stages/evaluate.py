@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from slim_rl import studies
 from slim_rl.config import Config, load_config
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
@@ -14,8 +13,8 @@ from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
-from slim_rl.runtime.work import work_folder
-from slim_rl.studies import load_study, parameters_of, study_of
+from slim_rl.runtime.work import source_files, work_folder
+from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
@@ -37,14 +36,13 @@ def main() -> None:
     ):
         for run in runs:
             plan = load_study(study_of(run.game.taskset), "plan")
-            for series in plan.series(run):
-                seating = series.seating()
+            for one in plan.series(run):
                 episodes = collect(
-                    series.requests,
-                    seating.play,
-                    series.folder,
+                    one.requests,
+                    one.seating().play,
+                    one.folder,
                     config.concurrency,
-                    f"{run.game.name}: {series.name}",
+                    f"{run.game.name}: {one.name}",
                     tries=TRIES,
                     status=services.status,
                 )
@@ -64,14 +62,15 @@ def main() -> None:
 
 def evaluation_folder(config: Config) -> Path:
     """Gathers the episodes of this evaluation until all are there, GAME/SERIES/PLAYER."""
-    files = []
-    for game in load_games(config.games, config.seed).values():
-        files.append(tasks_path(GAMES, game, "evaluate"))
-        study = study_of(game.taskset)
+    games = load_games(config.games, config.seed).values()
+    tasksets = [game.taskset for game in games]
+    files = [tasks_path(GAMES, game, "evaluate") for game in games]
+    code = [Path(series.__file__), *source_files(tasksets)]
+    for study in dict.fromkeys(map(study_of, tasksets)):
         plan = load_study(study, "plan")
+        code += sorted(Path(plan.__file__ or "").parent.glob("*.py"))
         if hasattr(plan, "inputs"):
             files += plan.inputs(parameters_of(study, config.studies))
-    code = sorted(Path(studies.__file__).parent.rglob("*.py"))
     inputs = config.work_inputs(*_SECTIONS)
     return work_folder(Path(".work/evaluate"), inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
 

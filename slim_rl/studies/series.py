@@ -135,14 +135,15 @@ class Evaluation:
             makers: of players that none of these are.
             arm: what the series changes; see `Episode.arm`.
             game: the game with other parameters than the run's.
-            samples: episodes of each task; with more than one the episode's id ends in its number.
+            samples: episodes of each task; with more than one the episode's id ends in #NUMBER.
         """
         game = game or self.game
-        kind = name.partition("/")[0]
+        series, players = name.partition("/")[0], tuple(seating)
+        endings = [""] if samples == 1 else [f"#{number}" for number in range(samples)]
         requests = [
-            Request(f"{name}/{task.game_id}{ending}", game.name, task, tuple(seating), series=kind, arm=arm)
+            Request(f"{name}/{task.game_id}{ending}", game.name, task, players, series=series, arm=arm)
             for task in tasks
-            for ending in ([""] if samples == 1 else [f"/{number}" for number in range(samples)])
+            for ending in endings
         ]
 
         def seat() -> Seating:

@@ -107,7 +107,7 @@ def test_each_game_is_played_as_its_study_says(two_games):
     assert (episodes / "kuhn/solved.json").exists()
     frame = read_frame(episodes / ADDING)
     assert set(frame["episode_id"]) >= {
-        f"held-out/base/evaluate-{n}/{sample}" for n in range(4) for sample in (0, 1)
+        f"held-out/base/evaluate-{n}#{sample}" for n in range(4) for sample in (0, 1)
     }
     assert len(frame) == 2 * 4 * 2 and set(frame["seat.solver"]) == {"base", "trained"}
     seats = read_frame(episodes / "kuhn/matches/random-against-trained")
