@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,27 +96,23 @@ class Matches:
             "elsewhere no difference is shown."
         )
 
+    def numbers(self, player: str, opponent: str, seat: str) -> dict[str, float]:
+        """What is known of a model against an opponent, from one seat."""
+        rows = self.rows(player, opponent, seat)
+        found: dict[str, float] = {"games": len(rows), "illegal_moves": rows["illegal_moves"].mean()}
+        for outcome in (*OUTCOMES, UNFINISHED):
+            found |= self.share(outcome, player, opponent, seat).numbers(outcome)
+        return found | self.reward(player, opponent, seat).numbers("reward")
+
     @cached_property
     def table(self) -> pd.DataFrame:
         """Every model against every opponent, by seat."""
-        rows = []
         models = [name for name in dict.fromkeys(self.played["player"]) if name not in self.opponents]
-        for player, opponent, seat in product(models, self.opponents, self.seats):
-            chosen = self.rows(player, opponent, seat)
-            if chosen.empty:
-                continue
-            row: dict[str, object] = {
-                "player": player,
-                "opponent": opponent,
-                "seat": seat,
-                "games": len(chosen),
-            }
-            for outcome in (*OUTCOMES, UNFINISHED):
-                row |= self.share(outcome, player, opponent, seat).numbers(outcome)
-            reward = self.reward(player, opponent, seat)
-            row |= {"reward": reward.mean, "reward_low": reward.low, "reward_high": reward.high}
-            rows.append({**row, "illegal_moves": chosen["illegal_moves"].mean()})
-        return pd.DataFrame(rows)
+        rows = [
+            {"player": player, "opponent": opponent, "seat": seat, **self.numbers(player, opponent, seat)}
+            for player, opponent, seat in product(models, self.opponents, self.seats)
+        ]
+        return pd.DataFrame([row for row in rows if row["games"]])
 
     @cached_property
     def _last(self) -> int:
@@ -164,24 +161,17 @@ class Matches:
         return tables | ({"exactly": self.exactly} if self.solved else {})
 
     @cached_property
-    def metrics(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, Any]:
         """By opponent and seat: base and trained model and their difference; and the exact solutions."""
-        gains = {
-            opponent: {seat: self.gain(opponent, seat).numbers("reward_difference") for seat in self.seats}
-            for opponent in self.opponents
-        }
-        found: dict[str, object] = {"comparison": gains}
-        for model in MODELS:
-            found[model] = {
-                opponent: {
-                    seat: {
-                        **{outcome: self.share(outcome, model, opponent, seat).mean for outcome in OUTCOMES},
-                        **self.reward(model, opponent, seat).numbers("reward"),
-                    }
-                    for seat in self.seats
-                }
-                for opponent in self.opponents
-            } | {"exactly": self.solved.get(model, {})}
+        found: dict[str, Any] = {model: {"exactly": self.solved.get(model, {})} for model in MODELS}
+        found["comparison"] = {}
+        for opponent in self.opponents:
+            gains = {seat: self.gain(opponent, seat) for seat in self.seats}
+            found["comparison"][opponent] = {
+                s: gain.numbers("reward_difference") for s, gain in gains.items()
+            }
+            for model in MODELS:
+                found[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
         return found
 
     @cached_property
