@@ -14,16 +14,17 @@ from renderers import Qwen3RendererConfig, create_renderer
 from transformers import PreTrainedTokenizerBase
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.core.message import Message, Tool, ToolCall, heard
 
-_KEPT, _SHORT = 8192, 1000
-"""Renderings that are cached, and the characters up to which one is worth it: tool output is long and rarely repeated."""
 _MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
             "<tool_response>", "</tool_response>")  # fmt: skip
 _CUT = "\ufdd0"  # a code point that no text may contain
+_OPENINGS = 64  # cached; the episodes of a group share theirs
+_KEPT, _SHORT = 8192, 1000  # cached texts, and their longest: tool output is long and rarely repeated
+
 
 Heard = tuple[tuple[str, str], ...]
-"""Messages as (role, text)."""
+"""Messages as (role, text with its markers cut)."""
 
 
 class Renderer:
@@ -46,9 +47,8 @@ class Renderer:
         self._call, self._call_end = markers["<tool_call>"], markers["</tool_call>"]
         self.stop_token_ids = tuple(self._library.get_stop_token_ids())
         """A turn ends with one of these. The first one closes a turn that was cut."""
-        self._empty = self._opening((("user", ""),))
-        self._short_opening = lru_cache(_KEPT)(self._opening)
-        self._short_continuation = lru_cache(_KEPT)(self._continuation)
+        self._opening = lru_cache(_OPENINGS)(self._render)
+        self._empty = self.opening(heard(""))
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """A dialogue that begins with `messages`; the policy speaks next.
@@ -56,8 +56,7 @@ class Renderer:
         Raises:
             UserError: a message has images.
         """
-        heard = _heard(messages)
-        return self._short_opening(heard) if _short(heard) and not tools else self._opening(heard, tools)
+        return list(self._opening(self._heard(messages), tuple(map(self._spec, tools))))
 
     def continuation(self, messages: Sequence[Message]) -> list[int]:
         """What follows a closed turn of the policy when it reads `messages` next.
@@ -65,8 +64,12 @@ class Renderer:
         Raises:
             UserError: a message has images.
         """
-        heard = _heard(messages)
-        return self._short_continuation(heard) if _short(heard) else self._continuation(heard)
+        before = [*self._empty, self.stop_token_ids[0]]
+        following = _dicts(self._heard(messages))
+        bridged = self._library.bridge_to_next_turn(list(self._empty), before[-1:], following)
+        if bridged is None or bridged.token_ids[: len(before)] != before:
+            raise RuntimeError("The renderer cannot continue a dialogue without rendering it again.")
+        return bridged.token_ids[len(before) :]
 
     def turn(self, text: str) -> list[int]:
         """A turn of the policy as it would be sampled, closed. Markers in `text` are markers here."""
@@ -99,27 +102,19 @@ class Renderer:
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip()
 
-    def _opening(self, heard: Heard, tools: Sequence[Tool] = ()) -> list[int]:
-        specs = [self._spec(tool) for tool in tools]
-        return self._library.render_ids(
-            self._messages(heard), tools=specs or None, add_generation_prompt=True
-        )
+    def _render(self, heard: Heard, specs: tuple[str, ...]) -> tuple[int, ...]:
+        tools = list(map(json.loads, specs)) or None
+        return tuple(self._library.render_ids(_dicts(heard), tools=tools, add_generation_prompt=True))
 
-    def _continuation(self, heard: Heard) -> list[int]:
-        before = [*self._empty, self.stop_token_ids[0]]
-        bridged = self._library.bridge_to_next_turn(list(self._empty), before[-1:], self._messages(heard))
-        if bridged is None or bridged.token_ids[: len(before)] != before:
-            raise RuntimeError("The renderer cannot continue a dialogue without rendering it again.")
-        return bridged.token_ids[len(before) :]
+    def _heard(self, messages: Sequence[Message]) -> Heard:
+        if any(message.images for message in messages):
+            raise UserError("A message has an image, but the renderer of this model carries text alone.")
+        return tuple((message.role, self._cut(message.text)) for message in messages)
 
-    def _messages(self, heard: Heard) -> list[Any]:
-        return [{"role": role, "content": self._cut(text)} for role, text in heard]
-
-    def _spec(self, tool: Tool) -> Any:
+    def _spec(self, tool: Tool) -> str:
+        """A tool as JSON."""
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        return json.loads(
-            self._cut(json.dumps({"type": "function", "function": function}, ensure_ascii=False))
-        )
+        return self._cut(json.dumps({"type": "function", "function": function}, ensure_ascii=False))
 
     def _cut(self, text: str) -> str:
         """`text` with a cut in every marker that it spells, so that it is not encoded as one."""
@@ -135,8 +130,15 @@ class _Cutting:
         self.convert_tokens_to_ids = tokenizer.convert_tokens_to_ids
         self.decode = tokenizer.decode
 
-    def encode(self, text: str, **options: Any) -> list[int]:
-        return [token for part in text.split(_CUT) for token in self._tokenizer.encode(part, **options)]
+        self._encode_short = lru_cache(_KEPT)(self._encode)
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        encode = self._encode_short if len(text) <= _SHORT else self._encode
+        return list(encode(text, add_special_tokens))
+
+    def _encode(self, text: str, special: bool) -> tuple[int, ...]:
+        parts = text.split(_CUT)
+        return tuple(i for part in parts for i in self._tokenizer.encode(part, add_special_tokens=special))
 
 
 def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer:
@@ -158,14 +160,8 @@ def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {text: token for text, token in added.items() if text.startswith("<") and text.endswith(">")}
 
 
-def _heard(messages: Sequence[Message]) -> Heard:
-    if any(message.images for message in messages):
-        raise UserError("A message has an image, but the renderer of this model carries text alone.")
-    return tuple((message.role, message.text) for message in messages)
-
-
-def _short(heard: Heard) -> bool:
-    return sum(len(text) for _, text in heard) <= _SHORT
+def _dicts(heard: Heard) -> list[Any]:
+    return [{"role": role, "content": text} for role, text in heard]
 
 
 def _find(ids: list[int], token: int, start: int) -> int:

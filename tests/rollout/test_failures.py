@@ -1,0 +1,66 @@
+"""An environment that breaks often: no run dies, groups stay whole, failures are counted."""
+
+from collections import Counter
+
+import pytest
+
+from slim_rl.core.errors import UserError
+from slim_rl.games import load_games
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.collect import collect
+from slim_rl.rollout.filters import first_objection
+from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.shards import count_failures, read_frame
+from slim_rl.rollout.summary import describe
+from tests import echo
+
+GROUPS, SAMPLES = 12, 8
+
+
+@pytest.fixture
+def seating():
+    words = echo.echo_tokenizer()
+    games = load_games({"tests.echo": echo.Parameters(failure_rate=0.2)}, seed=0)
+    rules = PolicyRules(renderer_for(words, thinking=False), max_turn_tokens=100, temperature=1.0)
+    return Seating(games, {"policy": rules.maker(echo.EchoEngine(words, looks=2))}, seed=0)
+
+
+@pytest.fixture
+def requests(seating):
+    tasks = seating.games["tests.echo"].taskset.tasks("train", GROUPS)
+    return [
+        Request(f"train/0/{number}/{sample}", "tests.echo", task, ("policy",))
+        for number, task in enumerate(tasks)
+        for sample in range(SAMPLES)
+    ]
+
+
+@pytest.mark.parametrize("shard_episodes", [None, 16])
+def test_one_call_in_five_fails(seating, requests, tmp_path, shard_episodes):
+    episodes = collect(requests, seating.play, tmp_path, 64, shard_episodes=shard_episodes, tries=3)
+    assert [episode.episode_id for episode in episodes] == [request.episode_id for request in requests]
+    groups = [episodes[i : i + SAMPLES] for i in range(0, len(episodes), SAMPLES)]
+    assert all(len({episode.game_id for episode in group}) == 1 for group in groups)
+    assert all(e.rewards == {"solver": 1.0} and e.traces for e in episodes if e.status == "completed")
+    failed = [episode for episode in episodes if episode.status == "failed"]
+    assert all(
+        (e.error, e.rewards, e.traces) == ("BadGateway: the tool server is gone", {}, {}) for e in failed
+    )
+    # 36 % of the playings fail: about 35 of the first 96, 12 of the second 35, 4 of the third 12.
+    assert 20 < count_failures(tmp_path) < 90 and len(failed) < 20
+    dropped = [group for group in groups if first_objection(group, ["no_failed_episode"])]
+    assert len(dropped) == len({episode.game_id for episode in failed})
+    assert describe(episodes)["env/tests.echo/episodes"] == len(requests) - len(failed)
+    assert Counter(read_frame(tmp_path)["status"]) == Counter(episode.status for episode in episodes)
+
+
+def test_what_failed_is_played_again_by_the_same_call(seating, requests, tmp_path):
+    while any(e.status == "failed" for e in collect(requests, seating.play, tmp_path, 64)):
+        pass
+    assert set(read_frame(tmp_path)["status"]) == {"completed"}
+
+
+def test_an_error_of_the_user_still_ends_the_run(seating, requests, tmp_path):
+    wrong = Request("train/0/0/0", "tests.echo", requests[0].task, ("nobody",))
+    with pytest.raises(UserError, match="There is no player 'nobody'"):
+        collect([*requests, wrong], seating.play, tmp_path, 64, tries=3)
