@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Two OpenMP threads that wait for each other beside other tests take many times as long as one.
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.partner import PartnerServer
 from tests.settings import miniature
 from tests.workspaces import fresh_copy, repro
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ def miniature(**changes: Any) -> Parameters:
     return merged(
         {
             "seed": 0,
+            "threads": 1,
             "games": {
                 "matching": {
                     "size": 3,
