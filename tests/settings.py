@@ -30,7 +30,7 @@ def miniature(**changes: Any) -> Parameters:
                     "selection": "stakes",
                     "seating": ["policy", "scripted"],
                     "train_count": 16,
-                    "eval_count": 120,
+                    "eval_count": 24,
                     "max_turns": 20,
                 }
             },
@@ -41,7 +41,8 @@ def miniature(**changes: Any) -> Parameters:
                 "asking": {
                     "references": ["own-view", "bayes"],
                     "human_references": ["own-view"],
-                    "intervention_games": 8,
+                    "intervention_games": 4,
+                    "probe_games": 8,
                 }
             },
         },
