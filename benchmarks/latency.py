@@ -93,9 +93,7 @@ def main() -> None:
         started, cpu = time.perf_counter(), time.process_time()
         episodes = collect(requests, seating.play, Path(folder), DIALOGUES, shard_episodes=None)
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    assert all(
-        episode.metrics["calls.unknown_tool"] == 0 < len(episode.turns) == DEPTH + 1 for episode in episodes
-    )
+    assert {(len(episode.turns), episode.metrics["calls"]) for episode in episodes} == {(DEPTH + 1, DEPTH)}
     ideal = DEPTH * STEP_SECONDS
     print(
         f"{DIALOGUES} dialogues, {DEPTH} tool calls of {STEP_SECONDS * 1000:.0f} ms each: {seconds:.2f} s, "

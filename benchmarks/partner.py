@@ -1,14 +1,12 @@
-"""How much of the time an ideal client would need, and whether the limit holds in every minute.
+"""Calls to a service: the share of the time an ideal client would need, and whether the limit holds in every minute.
 
     python -m benchmarks.partner throughput   # 200 dialogues at once, 200 ms latency
-    python -m benchmarks.partner limit        # 600 requests a minute, three minutes and more
+    python -m benchmarks.partner limit        # 600 requests a minute, for more than three minutes
 
-Against a server on this machine, in a process of its own. Beside it, OpenAI's client makes as many calls by itself.
+The server runs on this machine, in a process of its own. For comparison, OpenAI's client makes as many calls.
 """
 
-import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -20,52 +18,49 @@ from pathlib import Path
 
 import numpy as np
 import openai
-from slim_rl.rollout.table import Job
-from slim_rl.seating import make_table, partner_service
 
-from slim_rl.config import Config, PartnerConfig
-from slim_rl.games.matching import generate_games, kind
-from slim_rl.games.matching.shy import shy_rules
+from slim_rl.games import game_parameters, load_games
+from slim_rl.players.config import ServiceConfig
+from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
+from slim_rl.rollout.seating import Request, Seating, service_makers
+from slim_rl.runtime.cli import argument_parser
 
 ROOT = Path(__file__).parents[1]
+GAME = "matching"
 LATENCY_SECONDS, AT_ONCE, EPISODES = 0.2, 200, 2000
 LIMIT = 600
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("what", choices=("throughput", "limit"))
     measure: dict[str, Callable[[str], None]] = {"throughput": throughput, "limit": limit}
     os.environ.setdefault("OPENAI_API_KEY", "none")
     what = parser.parse_args().what
-    latency = str(LATENCY_SECONDS)
-    servers = {
-        "throughput": ["-m", "benchmarks.partner_server", latency],
-        "limit": ["fixtures/partner_server.py", "--latency", latency],
-    }
-    server = subprocess.Popen([sys.executable, *servers[what]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.partner_server", str(LATENCY_SECONDS)]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         measure[what](server.stdout.readline().strip())
     finally:
         server.kill()
 
 
-def play(url: str, episodes: int, at_once: int, **partner) -> tuple[list[int], float]:
+def play(url: str, episodes: int, at_once: int, **limits) -> tuple[list[int], float]:
     """Calls of each episode, and the seconds that all took."""
-    values = dict(kind="chat", base_url=f"{url}/v1", always_accept=False, max_concurrent=at_once)
-    config = Config(partner=PartnerConfig(**{**values, "max_tokens_per_minute": None, **partner}))
-    seating = ("asks-4-table", "chat")
-    table = make_table(config, kind(config), seating, {}, partner_service(config))
-    games = generate_games(episodes, 0, config.board)
-    jobs = [Job(f"e/{game['game_id']}", game, seating) for game in games]
+    config = ServiceConfig(
+        base_url=f"{url}/v1", **{"max_tokens_per_minute": None, "max_concurrent": at_once, **limits}
+    )
+    game = load_games({GAME: game_parameters(GAME, {"always_accept": False})}, seed=0)[GAME]
+    players = ("asks-4-table", "service:partner")
+    services = Services({"partner": config}, "benchmark", folder=None)
+    seating = Seating({GAME: game}, service_makers(set(players), services), seed=0)
+    requests = [
+        Request(f"e/{task.game_id}", GAME, task, players) for task in game.taskset.tasks("train", episodes)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        played = collect(
-            jobs, table.play, Path(folder), at_once, "episodes", status=table.status, run=table.run
-        )
+        played = collect(requests, seating.play, Path(folder), at_once, "episodes", status=services.status)
         seconds = time.monotonic() - started
     assert {episode.status for episode in played} == {"completed"}
     return [sum(turn.seat == "player-2" for turn in episode.turns) for episode in played], seconds
@@ -82,7 +77,7 @@ def throughput(url: str) -> None:
 
 
 def tell(what: str, calls: list[int], seconds: float, cpu_seconds: float) -> None:
-    # The best there is: so many at once, each next dialogue in the seat that is free first.
+    # The ideal: each next dialogue starts in the seat that is free first.
     seats = np.zeros(AT_ONCE)
     for count in calls:
         seats[seats.argmin()] += count * LATENCY_SECONDS
@@ -94,11 +89,11 @@ def tell(what: str, calls: list[int], seconds: float, cpu_seconds: float) -> Non
 
 
 async def calls_alone(url: str, calls: list[int]) -> float:
-    """Seconds that the same calls take without a game, by the client's plain `create`."""
+    """Seconds that as many calls take without a game, by the client's `create`."""
     client = openai.AsyncOpenAI(
         base_url=f"{url}/v1", max_retries=0, http_client=openai.DefaultAioHttpClient()
     )
-    messages = [{"role": "system", "content": shy_rules(False)}, {"role": "user", "content": "Hello?"}]
+    messages = [{"role": "system", "content": "Be shy. " * 100}, {"role": "user", "content": "Hello?"}]
     free = asyncio.Semaphore(AT_ONCE)
 
     async def one(count: int) -> None:
@@ -115,11 +110,11 @@ async def calls_alone(url: str, calls: list[int]) -> float:
 
 def limit(url: str) -> None:
     calls, seconds = play(url, 420, AT_ONCE, max_requests_per_minute=LIMIT)
-    with urllib.request.urlopen(f"{url}/counts") as reply:
-        counts = json.load(reply)
+    with urllib.request.urlopen(url) as reply:
+        most = int(reply.read())
     print(
-        f"{sum(calls)} calls in {seconds:.0f} s with {LIMIT} requests a minute allowed: at most "
-        f"{counts['most_in_a_minute']} in any minute, counted at the server as they came in"
+        f"{sum(calls)} calls in {seconds:.0f} s with {LIMIT} requests a minute allowed: at most {most} in any minute, "
+        "counted at the server as they came in"
     )
 
 

@@ -195,7 +195,7 @@ class ChatService:
             reserved = await self._reserve(prompt_tokens)
             outcome: Reply | Failure
             try:
-                # `chat.completions.create` takes 2.4 ms of a core for a call, this 0.7 ms.
+                # With eight messages `chat.completions.create` takes 2.4 ms of a core, this 0.7 ms.
                 async with asyncio.timeout(self._config.timeout_seconds):
                     response = await self._client.post(
                         "/chat/completions", body=body, cast_to=httpx2.Response
