@@ -85,7 +85,7 @@ def seeds_figure(name: str, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Figur
             for o, s in pairs
         ]
     figure = Figure((WIDTH, 0.6 + 1.5 * len(panels)), layout="constrained")
-    all_axes = figure.subplots(len(panels), 1, sharex=True)
+    all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (column, chosen, label) in zip(all_axes, panels, strict=True):
         for (variant, tables), (colour, line) in zip(runs.items(), LINES, strict=False):
             for number, table in enumerate(tables):

@@ -1,4 +1,4 @@
-"""Episodes on disk: Parquet shards that are there whole or not at all."""
+"""Episodes on disk: Parquet shards, each written as a whole."""
 
 import base64
 import json
@@ -63,7 +63,7 @@ SCHEMA = pa.schema(
 
 
 def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
-    """Write `episodes` to `path`; the file appears by rename, when it is whole.
+    """Write `episodes` to `path`; the file appears by rename.
 
     Raises:
         UserError: the disk is full or the folder cannot be written; nothing half-written stays.
@@ -131,7 +131,7 @@ def _message(row: dict[str, Any]) -> Message:
     return Message(row["role"], row["text"], calls, images)
 
 
-# What has ended and is in no shard yet: safe from a kill, at the price of a line instead of a file.
+# The journal: episodes that have ended and are in no shard yet. A line for each costs less than a file.
 
 _JOURNAL = ".journal.jsonl"
 
@@ -146,13 +146,13 @@ def noted_episodes(folder: Path) -> Iterator[Episode]:
 
 
 def forget_notes(folder: Path) -> None:
-    """To be called once all that was noted below `folder` is in shards."""
+    """Remove the journals below `folder`, once their episodes are in shards."""
     for path in Path(folder).rglob(_JOURNAL):
         path.unlink()
 
 
 def gather_notes(folder: Path) -> None:
-    """Write what a killed process noted below `folder` to a shard."""
+    """Write the episodes in the journals of a killed process to a shard."""
     if noted := list(noted_episodes(folder)):
         write_shard(next_shard(folder), noted)
         forget_notes(folder)
@@ -165,16 +165,15 @@ def finished(folder: Path) -> dict[str, Episode]:
 
 
 def count_failures(folder: Path) -> int:
-    """How often an episode below `folder` failed, those that were played again with success included."""
+    """Failed attempts below `folder`, also of episodes that later succeeded."""
     tables = (pq.read_table(path, columns=["status"]) for path in shards(folder))
     return sum(table["status"].to_pylist().count("failed") for table in tables)
 
 
 def read_frame(folder: Path) -> pd.DataFrame:
-    """All episodes below `folder` without what was said, a row each; see `Shard.numbers`.
+    """All episodes below `folder` without their dialogues, one per row; see `Shard.numbers`.
 
-    Of an episode that failed and was played again only the last playing counts. The column `shard` has the
-    path of its file.
+    Only the last attempt at an episode counts. The column `shard` has the path of its file.
     """
     return latest([Shard(path).numbers().assign(shard=str(path)) for path in shards(folder)])
 
@@ -187,7 +186,7 @@ def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 class Shard:
-    """One shard, of which only what is asked for is read, in columns: for a million episodes and more.
+    """One shard, read by columns, so that a million episodes take seconds.
 
     Raises:
         UserError: the file is no shard.
@@ -201,12 +200,11 @@ class Shard:
             raise self._damaged(error) from None
 
     def numbers(self) -> pd.DataFrame:
-        """A row an episode, without what was said.
+        """One row per episode, without its dialogue.
 
-        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`, `seat.SEAT` (who
-            sat
-        there), `reward.SEAT` for each seat and every metric by its name; missing where an episode does not
-        have it.
+        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`; `seat.SEAT`, the
+        player's name; `reward.SEAT`; and every metric by its name, or `NAME.metric` if a column has that name.
+        Values are missing where an episode does not have them.
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
         table = self._read([*plain, "seating", "rewards", "metrics"])
@@ -215,12 +213,12 @@ class Shard:
         }
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
-        return table.select(plain).to_pandas().join(pd.DataFrame(columns))
+        return table.select(plain).to_pandas().join(pd.DataFrame(columns), rsuffix=".metric")
 
     def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
         """Seats, observations and messages of the turns of each episode, as text.
 
-        Equal strings are one object, so that whoever keeps what it made of a text finds it quickly.
+        Equal strings are one object, so a cache by text is fast.
         """
         columns = [f"turns.list.element.{name}" for name in ("seat", "observation", "message")]
         turns = self._read(columns)["turns"].combine_chunks()

@@ -29,7 +29,7 @@ def episode(request, **changes):
     values = dict(
         turns=[Turn("a", heard("seen"), said("said")), Turn("a", seen, Message("assistant", "", CALLS))],
         rewards={"a": 0.5},
-        metrics={"turns": 2.0},
+        metrics={"turns": 2.0, "step": 7.0},
         traces={"a": trace},
         step=3,
         series="s",
@@ -63,6 +63,7 @@ def test_episodes_come_back_from_disk_as_they_were(tmp_path):
     )
     frame = read_frame(tmp_path)
     assert frame["reward.a"].tolist() == [0.5] * 20 and set(frame["seat.a"]) == {"someone"}
+    assert (set(frame["turns"]), set(frame["step"]), set(frame["step.metric"])) == ({2.0}, {3}, {7.0})
     assert next(Shard(shards(tmp_path)[0]).dialogues()) == (
         ["a", "a"],
         ["seen", "result\nmore"],
