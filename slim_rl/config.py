@@ -32,14 +32,14 @@ class Config(Section):
     games: dict[str, SerializeAsAny[GameParameters]] = Field(min_length=1)
     """By name: a folder of `slim_rl/games`, with what comes after a colon for that game ("cards:bridge"); or the
     import path of a module of your own."""
-    services: dict[str, ServiceConfig] = {}
+    services: dict[str, ServiceConfig] = Field(default_factory=dict)
     """Models behind an API, by the name that seats call them: `service:NAME`."""
     model: ModelConfig = ModelConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
     train: TrainConfig = TrainConfig()
     slime: SlimeConfig = SlimeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
-    studies: dict[str, SerializeAsAny[Section]] = {}
+    studies: dict[str, SerializeAsAny[Section]] = Field(default_factory=dict)
     """Parameters of studies, by name; a study that is left out has its defaults."""
 
     @field_validator("games", mode="before")

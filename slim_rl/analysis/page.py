@@ -51,7 +51,7 @@ def template(name: str, figure_folder: Path, *folders: Path) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "p": _p}
+    environment.filters["number"] = number
     environment.globals |= {
         "picture": picture,
         "title": title,
@@ -105,9 +105,3 @@ def number(value: Any, spec: str = ".3f") -> str:
     if isinstance(value, int) or (spec == ".3f" and float(value).is_integer() and abs(value) >= 2):
         return f"{int(value):,}"
     return f"{value:{spec}}"
-
-
-def _p(value: float) -> str:
-    if math.isnan(value):
-        return _NONE
-    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"

@@ -99,38 +99,6 @@ def intervention_figure(found: Intervention) -> Figure:
 
 
 @with_style
-def dose_figure(doses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
-    """Reward by the number of useful questions, and the number of episodes with each.
-
-    Args:
-        doses: by model and column, of `dose_response`.
-    """
-    figure = Figure((WIDTH, 4.6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for offset, (model, by_column) in zip((-0.12, 0.12), doses.items(), strict=True):
-        colour, marker = _PLAYERS[model]
-        for column, name in (("oracle_given_information", "oracle given information"), ("reward", "reward")):
-            dose = by_column[column]
-            means = dose[["mean", "low", "high"]].itertuples(index=False)
-            intervals(
-                above.errorbar,
-                [number + offset for number in dose["useful_questions"]],
-                [Estimate(mean, low, high, 0, 0) for mean, low, high in means],
-                fmt=marker + ("-" if column == "reward" else ":"),
-                color=colour,
-                markerfacecolor=colour if column == "reward" else PAPER,
-                linewidth=1,
-                label=f"{title(model)}: {name}",
-            )
-        below.bar(dose["useful_questions"] + 1.6 * offset, dose["episodes"], 0.36, color=colour)
-    above.set(ylabel="reward")
-    legend(above, 1)
-    below.set(xlabel="useful questions in the game", ylabel="episodes")
-    whole_numbers(below)
-    return figure
-
-
-@with_style
 def players_figure(players: Mapping[str, Sample]) -> Figure:
     """Every player's reward on the same boards, best at the top; hollow: a model's oracle given information."""
     ranked = sorted(players, key=lambda player: players[player].estimates["reward"].mean)

@@ -8,28 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import (
-    WINDOW,
-    Estimate,
-    Paired,
-    Regression,
-    Trend,
-    correlation,
-    dose_response,
-    estimate,
-    paired_test,
-    regression,
-    step_estimates,
-    trend,
-)
+from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
 from slim_rl.studies.asking import verdict
 from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention
-from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Measure, Sample, title
+from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Measure, Sample
 from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
-
-MIN_EPISODES = 10
-"""A mean of fewer is not shown by the number of questions."""
 
 CURVES = (
     "reward",
@@ -45,15 +29,6 @@ CURVES = (
     "errors",
 )
 """What is followed over training."""
-TRENDS = (
-    "reward",
-    "oracle_given_information",
-    "gap_to_oracle",
-    "questions",
-    "useful_questions",
-    "turns",
-    "errors",
-)
 COMPARED = (
     "reward",
     "questions",
@@ -64,15 +39,7 @@ COMPARED = (
     "turns",
     "errors",
 )
-ASKED = ("questions", "useful_questions", "wasted")
-CONTROLS = ("own_view", "unknown_cells", "turns")
-"""What else could explain that episodes with more questions earn more."""
-NAMES = {m.name: m.title for m in MEASURES} | {
-    "wasted": "Useless questions",
-    "own_view": "Own-view score",
-    "unknown_cells": "Unknown cells",
-    "turns": "Dialogue length (turns)",
-}
+NAMES = {m.name: m.title for m in MEASURES} | {"wasted": "Useless questions"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,57 +84,10 @@ class Findings:
         return lines
 
     @cached_property
-    def trends(self) -> dict[str, Trend]:
-        return {name: trend(self.training.episodes, name) for name in TRENDS}
-
-    @cached_property
-    def paired(self) -> dict[str, Paired]:
+    def paired(self) -> dict[str, Estimate]:
         """Trained less base on the same boards."""
         base, trained = self.held_out["base"].episodes, self.held_out["trained"].episodes
-        return {name: paired_test(trained, base, name) for name in COMPARED}
-
-    @cached_property
-    def samples(self) -> dict[str, pd.DataFrame]:
-        """The episodes in which questions are compared with reward."""
-        samples = {
-            "Training": self.training.episodes,
-            **{title(model): self.held_out[model].episodes for model in MODELS},
-        }
-        if "humans" in self.human_boards:
-            samples["People"] = self.human_boards["humans"].episodes
-        return samples
-
-    @cached_property
-    def correlations(self) -> pd.DataFrame:
-        """With reward: `sample`, `of`, `how` (Pearson, Spearman, within game) and an Estimate, `r`."""
-        rows = []
-        for sample, episodes in self.samples.items():
-            for name in ASKED:
-                rows.append([sample, name, "Pearson", correlation(episodes, name, "reward")])
-                rows.append([sample, name, "Spearman", correlation(episodes, name, "reward", ranks=True)])
-                within = correlation(episodes, name, "reward", within=["step", "game_id"])
-                rows.append([sample, name, "within game", within])
-        return pd.DataFrame(rows, columns=["sample", "of", "how", "r"])
-
-    @cached_property
-    def regressions(self) -> list[tuple[str, Regression]]:
-        """Of reward, by sample: on all questions, and on useful and useless ones."""
-        return [
-            (sample, regression(episodes, "reward", [*asked, *CONTROLS]))
-            for sample, episodes in self.samples.items()
-            for asked in (("questions",), ("useful_questions", "wasted"))
-        ]
-
-    @cached_property
-    def doses(self) -> dict[str, dict[str, pd.DataFrame]]:
-        """By model and column: the mean by the number of useful questions."""
-        return {
-            model: {
-                column: dose_response(self.held_out[model].episodes, column, "useful_questions", MIN_EPISODES)
-                for column in ("oracle_given_information", "reward")
-            }
-            for model in MODELS
-        }
+        return {name: paired_difference(trained, base, name) for name in COMPARED}
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
@@ -179,38 +99,10 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, TALK_MEASURES),
         "paired": pd.DataFrame(
-            [[name, *p.difference[:4], p.t_p, p.wilcoxon_p] for name, p in findings.paired.items()],
-            columns=["measure", "difference", "low", "high", "se", "t_p", "wilcoxon_p"],
-        ),
-        "trends": pd.DataFrame(
-            [[name, *t.rank[:3], *t.slope[:3]] for name, t in findings.trends.items()],
-            columns=["measure", "rank", "rank_low", "rank_high", "slope", "slope_low", "slope_high"],
-        ),
-        "correlations": pd.DataFrame(
-            [[row.sample, row.of, row.how, *row.r[:3]] for row in findings.correlations.itertuples()],
-            columns=["sample", "of", "how", "r", "low", "high"],
-        ),
-        "regressions": pd.DataFrame(
-            [
-                [sample, number, c.name, *c.value[:4], c.p]
-                for number, (sample, fit) in enumerate(findings.regressions)
-                for c in fit.coefficients
-            ],
-            columns=["sample", "regression", "predictor", "coefficient", "low", "high", "se", "p"],
-        ),
-        "dose-response": pd.concat(
-            [
-                curve.assign(model=model, of=column)
-                for model, by_column in findings.doses.items()
-                for column, curve in by_column.items()
-            ],
-            ignore_index=True,
+            [[name, *difference[:4]] for name, difference in findings.paired.items()],
+            columns=["measure", "difference", "low", "high", "se"],
         ),
     }
-    rewards = found["dose-response"].query("of == 'reward'")
-    found["reward-by-useful"] = rewards.pivot(
-        index="useful_questions", columns="model", values="mean"
-    ).reset_index()
     if findings.intervention:
         found["intervention"] = arms = findings.intervention.table()
         found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()
@@ -246,7 +138,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "games": found.gain.games,
         "questions_ratio": ratio("questions"),
         "useful_questions_ratio": ratio("useful_questions"),
-        **findings.paired["questions"].difference.numbers("questions_difference"),
+        **findings.paired["questions"].numbers("questions_difference"),
         **found.asks.numbers("useful_questions_difference"),
         **found.gain.numbers("reward_difference"),
         "reward_difference_in_standard_errors": found.gain.mean / found.gain.se
@@ -257,12 +149,6 @@ def metrics(findings: Findings) -> dict[str, Any]:
     }
     training = findings.steps.iloc[-1][["step", *CURVES]].to_dict()
     training["step"] = int(training["step"])
-    for name, found_trend in findings.trends.items():
-        training |= found_trend.slope.numbers(f"{name}_slope")
-        training[f"{name}_rank"] = found_trend.rank.mean
-    within = findings.correlations.query("sample == 'Training' and how == 'within game'")
-    for row in within.itertuples():
-        training |= row.r.numbers(f"{row.of}_within_game")
     return {
         **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
         "human_boards": {

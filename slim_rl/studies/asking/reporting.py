@@ -8,7 +8,7 @@ from slim_rl.analysis import page
 from slim_rl.analysis.comparison import Column, Compared, Point
 from slim_rl.studies.asking import figures, verdict
 from slim_rl.studies.asking.boards import sample_of_dialogues
-from slim_rl.studies.asking.findings import MIN_EPISODES, NAMES, Findings, metrics, tables
+from slim_rl.studies.asking.findings import NAMES, Findings, metrics, tables
 from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention, read_intervention
 from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import FAITHFUL, board_of
@@ -45,7 +45,6 @@ def report(found: Found) -> Report:
         "held-out": figures.players_figure(findings.held_out),
         "human-boards": figures.players_figure(findings.human_boards),
         "uses": figures.uses_figure(curves),
-        "questions": figures.dose_figure(findings.doses),
     }
     if findings.intervention:
         drawn["intervention"] = figures.intervention_figure(findings.intervention)
@@ -74,7 +73,6 @@ def report(found: Found) -> Report:
             pairings=PAIRINGS,
             seat_measures=SEAT_MEASURES,
             steps=findings.training.episodes["step"].nunique(),
-            min_episodes=MIN_EPISODES,
             min_games=verdict.MIN_GAMES,
         ),
     )
