@@ -99,3 +99,26 @@ def test_an_error_reaches_everyone_who_waits(engine):
         return await asyncio.gather(*requests, return_exceptions=True)
 
     assert [type(error) for error in asyncio.run(all_fail())] == [IndexError] * 3
+
+
+def test_of_several_engines_one_samples_at_a_time_and_each_works_in_any_event_loop(model, monkeypatch):
+    """Otherwise the members of a batch would depend on which engine is faster."""
+    engines, sampling, most = [LocalEngine(model) for _ in range(3)], [], []
+    sample = LocalEngine._sample
+
+    def watched(self, requests):
+        sampling.append(self)
+        most.append(len(sampling))
+        try:
+            return sample(self, requests)
+        finally:
+            sampling.remove(self)
+
+    monkeypatch.setattr(LocalEngine, "_sample", watched)
+
+    async def all_at_once():
+        return await asyncio.gather(*(e.generate(PROMPTS[0], Sampling(4, seed=1)) for e in engines))
+
+    answers = [answer.token_ids for _ in range(2) for answer in asyncio.run(all_at_once())]
+    assert len(most) == 6 and max(most) == 1
+    assert all(answer == answers[0] for answer in answers)

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.server import Server
 from slim_rl.engines.sglang import SGLangEngine, serving
-from slim_rl.errors import UserError
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 
@@ -184,7 +184,7 @@ def test_what_slime_and_the_router_ask_for_is_there(model, tokenizer, path):
     ask(model, tokenizer, [(path, None)])
 
 
-# The engine that speaks it, before a server that fails on purpose.
+# The engine that speaks it, against a server that fails on purpose.
 
 GOOD = {
     "text": "",
@@ -193,7 +193,7 @@ GOOD = {
 
 
 def failing(*replies):
-    """A server that gives `replies` one after the other, the last one for ever, and counts."""
+    """A server that gives `replies` one after the other, then the last one again and again, and its calls."""
     calls = []
 
     async def answer(request):
@@ -225,7 +225,7 @@ def one_request(app, **settings):
 
 
 @pytest.mark.parametrize("fault", [503, 429, 500, "drop", "garbage", "hang"])
-def test_what_may_pass_is_tried_again(fault):
+def test_a_transient_failure_is_retried(fault):
     app, calls = failing(fault, fault, GOOD)
     assert one_request(app, timeout_seconds=0.3, retry_seconds=20).token_ids == [7]
     assert len(calls) == 3 and calls[0] == calls[2]
@@ -239,14 +239,14 @@ def test_what_may_pass_is_tried_again(fault):
         ({"meta_info": {"finish_reason": {"type": "stop"}}}, "strip meta_info"),
     ],
 )
-def test_what_cannot_pass_is_not_tried_again(reply, words):
+def test_any_other_failure_is_not_retried(reply, words):
     app, calls = failing(reply)
     with pytest.raises(EngineFailed, match=words):
         one_request(app)
     assert len(calls) == 1
 
 
-def test_an_engine_that_stays_away_is_given_up():
+def test_an_engine_that_stays_away_fails():
     app, _ = failing(503)
     started = time.monotonic()
     with pytest.raises(EngineFailed, match=r"tried for 1 s; at last: .*503"):
@@ -266,6 +266,15 @@ def test_a_server_is_run_for_a_checkpoint_and_ended(model, tokenizer, tmp_path):
         urllib.request.urlopen(f"{url}/health", timeout=1)
 
 
-def test_a_server_that_does_not_come_up_is_told_in_a_sentence(tmp_path):
-    with pytest.raises(UserError, match="did not come up"), serving("false {model}", tmp_path):
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("false {model}", "The server false .* did not come up"),
+        ("no-such-program {model}", "The server 'no-such-program {model}' cannot be started: .*No such file"),
+        ("false {weights}", "cannot be started: 'weights'"),
+        ("false 'quoted", "cannot be started: No closing quotation"),
+    ],
+)
+def test_a_server_that_does_not_come_up_is_reported_in_a_sentence(tmp_path, command, sentence):
+    with pytest.raises(UserError, match=sentence), serving(command, tmp_path):
         pass
