@@ -186,7 +186,7 @@ def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 class Shard:
-    """One shard, read by columns, so that a million episodes take seconds.
+    """One shard, read by columns: for millions of episodes.
 
     Raises:
         UserError: the file is no shard.
@@ -213,7 +213,7 @@ class Shard:
         }
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
-        return table.select(plain).to_pandas().join(pd.DataFrame(columns), rsuffix=".metric")
+        return table.select(plain).to_pandas().join(pd.DataFrame(columns), suffixes=("", ".metric"))
 
     def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
         """Seats, observations and messages of the turns of each episode, as text.
