@@ -1,25 +1,21 @@
-"""What a player asks in its messages, for whoever reads a dialogue: which questions, and about which cells.
-
-Two things are read apart. Whether a clause is a question at all is told by `slim_rl.games.matching.clauses`; it
-counts whether or not anybody would answer it. Which cells (reviewer, paper) it asks for is told by the partner's own
-reading, `slim_rl.games.matching.questions`: a question that a shy partner would not answer asks for no cell.
-"""
+"""What the questions of a dialogue were good for, read as the partner reads them."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from slim_rl.games.matching.clauses import asking_clauses, phrases, sentences
-from slim_rl.games.matching.names import find_mentions
-from slim_rl.games.matching.questions import Pair, asked_pairs, named_pairs
+from slim_rl.games.matching.names import REVIEWERS, find_mentions
+from slim_rl.games.matching.questions import Pair, asked_pairs, named_pairs, read_clauses
 
-_KEPT = 16384  # texts whose reading is kept: a policy says the same few things very often
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
-_REFUSES = phrases("""
-    (?:do|does|did|can|could)(?:n~t|_not|not)_(?:know|have|see|say|tell) | no_(?:info|information|idea|data|score|clue) | not_sure | unsure
-    | hard_to_say | (?:is|are|am|~s|~re)_(?:blank|unknown) | nothing_(?:on|for|about) | never_mind
-""")
+_CLOSED = re.compile(r"[^?]*\w[^?]*\?+")
+_REFUSES = re.compile(
+    r"""\b (?: (?:do|does|did|can|could) (?:n['\u2019]?t|[ ]?not) [ ] (?:know|have|see|say|tell)
+    | no[ ](?:info|information|idea|data|score|clue) | not[ ]sure | unsure | hard[ ]to[ ]say
+    | (?:is|are|am|['\u2019]s|['\u2019]re) [ ] (?:blank|unknown) | nothing[ ](?:on|for|about) | never[ ]mind ) \b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 Seen = Mapping[str, Collection[Pair]]
 """By seat: the (reviewer, paper) pairs whose score it sees from the start."""
@@ -27,11 +23,9 @@ Seen = Mapping[str, Collection[Pair]]
 
 class Question(NamedTuple):
     text: str
-    """The clause that asks."""
-    start: int
-    """Its place in the message."""
+    """What asks."""
     pairs: tuple[Pair, ...] = ()
-    """The (reviewer, paper) pairs that it asks for."""
+    """The (reviewer, paper) pairs whose scores it asks for."""
 
 
 class Asked(NamedTuple):
@@ -52,21 +46,21 @@ class Asked(NamedTuple):
     """The other player's next turn answers it with a number."""
 
 
-@lru_cache(_KEPT)
-def find_questions(message: str, size: int) -> tuple[Question, ...]:
-    """The questions in a message on a board of `size` reviewers, in order."""
-    return tuple(
-        Question(message[start:end], start, _pairs(message, start, end, size))
-        for start, end in asking_clauses(message)
-    )
+def find_questions(message: str, size: int) -> list[Question]:
+    """The questions in a message on a board of `size` reviewers, in order.
 
-
-def _pairs(message: str, start: int, end: int, size: int) -> tuple[Pair, ...]:
-    """What the clause `message[start:end]` asks for, by itself or else as what goes on before it ("And for GloVe?")."""
-    if own := asked_pairs(message[start:end], size):
-        return tuple(own)
-    before = asked_pairs(message[:start], size)
-    return tuple(pair for pair in asked_pairs(message[:end], size) if pair not in before)
+    A question mark closes one; below "Please tell me your scores for:" the lines of a list are one with it.
+    """
+    found: list[Question] = []
+    for text, asks, pairs in read_clauses(message, size):
+        parts = _CLOSED.findall(text)
+        if asks and len(parts) > 1:
+            found += [Question(part, tuple(asked_pairs(part, size))) for part in parts]
+        elif asks:
+            found.append(Question(text, pairs))
+        elif pairs and found:
+            found[-1] = Question(found[-1].text, found[-1].pairs + pairs)
+    return found
 
 
 def classify(turns: Sequence[tuple[str, str]], asker: str, seen: Seen, size: int) -> list[Asked]:
@@ -119,14 +113,13 @@ def _answered_with_number(question: Question, reply: str) -> bool:
     return any(number for _, number in about)
 
 
-@lru_cache(_KEPT)
+@lru_cache(maxsize=4096)
 def _told(reply: str) -> tuple[tuple[frozenset[Pair], bool], ...]:
     """Of each sentence of a reply the pairs that it names, and whether it tells a number."""
-    message = _message(reply) or ""
     return tuple(
         (
-            frozenset(named_pairs(find_mentions(sentence, 8, loosely=True), sentence)),
-            re.search(r"\d", sentence) is not None and not _REFUSES.search(sentence.lower()),
+            frozenset(named_pairs(find_mentions(sentence, len(REVIEWERS)), sentence)),
+            re.search(r"\d", sentence) is not None and not _REFUSES.search(sentence),
         )
-        for sentence in (message[begin:end] for begin, end, _, _ in sentences(message))
+        for sentence in re.split(r"[.!?\n]+", _message(reply) or "")
     )

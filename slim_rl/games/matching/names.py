@@ -61,26 +61,6 @@ _FILLER = {"the", "paper", "reviewer"}
 
 # English words that are one edit away from a name of five letters or more.
 _ORDINARY = frozenset({"clove", "ethane", "globe", "grove", "organ", "panel", "pastel", "petrol", "smite"})
-# And those one edit away from a name of four letters, or two from one of seven; "Reed" has too many, so it is left out.
-_ORDINARY_TOO = _ORDINARY | frozenset(
-    re.findall(
-        r"\w+",
-        """above android blew bled clue electric electron flue glee glow glued love quad quick snag spectra stag
-        swab swam swan swap swat sway than wag""",
-    )
-)
-# Nicknames, and words that only one title has.
-_SHORT_FORMS: dict[str, tuple[Kind, int]] = {
-    **dict.fromkeys(("dan", "danny"), ("reviewer", _FIRST["daniel"])),
-    **dict.fromkeys(("sofi", "sophie"), ("reviewer", _FIRST["sofia"])),
-    **dict.fromkeys(("andre", "andy"), ("reviewer", _FIRST["andrei"])),
-    **dict.fromkeys(("jo", "joe", "joey"), ("reviewer", _FIRST["joseph"])),
-    **dict.fromkeys(("encoders", "discriminators"), ("paper", _PAPER_WORDS["electra"])),
-    "vectors": ("paper", _PAPER_WORDS["glove"]),
-    "nlu": ("paper", _PAPER_WORDS["glue"]),
-    "bert": ("paper", _PAPER_WORDS["roberta"]),
-    "commonsense": ("paper", _PAPER_WORDS["swag"]),
-}
 
 
 class UnknownName(ValueError):
@@ -134,22 +114,17 @@ def resolve_paper(text: str, size: int) -> int:
     return _only_one(found, text, "paper", size)
 
 
-def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
+def find_mentions(text: str, size: int) -> list[Mention]:
     """All names in play that `text` mentions, in order.
 
     Unlike `resolve_*` it reads free text, so it allows fewer typos: one edit, in words of five letters or more.
-
-    Args:
-        loosely: also find short forms ("Jo"), one edit in words of four letters, two in words of seven, and
-            ambiguous words ("blue").
     """
-    look_up = _loosely_mentioned if loosely else _mentioned
     mentions: list[Mention] = []
     matches = list(_WORD.finditer(text))
     position = 0  # no mention starts before it, so the words of a title are read once
     for number, here in enumerate(matches, start=1):
         word = here[0].lower()
-        found = look_up(word)
+        found = _mentioned(word)
         if found is None or here.start() < position:
             continue
         kind, index = found
@@ -160,10 +135,10 @@ def find_mentions(text: str, size: int, loosely: bool = False) -> list[Mention]:
             position = title.end() if title else position
         elif following and text[position : following.start()] == " " and _LAST.get(word) != index:
             # A first name. A last name directly after it belongs to it, or makes it ambiguous.
-            last = look_up(following.group().lower())
+            last = _mentioned(following.group().lower())
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):
                 position = following.end()
-                if last[1] != index and not loosely:
+                if last[1] != index:
                     continue
         if index < size:
             mentions.append(Mention(kind, index, here.start(), position))
@@ -260,25 +235,6 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
     }
     # "gluve" is as close to GLUE as to GloVe; "creed" is close to Reed, but so are many words to a short name.
     return next(iter(near)) if len(near) == 1 and min(near.values()) >= 5 else None
-
-
-@lru_cache(maxsize=65536)
-def _loosely_mentioned(word: str) -> tuple[Kind, int] | None:
-    """The name that a lower-case word most likely means, if any; a tie goes to the name with the same letters."""
-    if word in _SHORT_FORMS:
-        return _SHORT_FORMS[word]
-    found = _mentioned(word)
-    if found or len(word) < 4 or word in _ORDINARY_TOO:
-        return found
-    near = [
-        (distance, sorted(word) != sorted(name), kind, index)
-        for kind, names in _NAMES
-        for name, index in names.items()
-        if len(name) > 3
-        and name != "reed"
-        and (distance := OSA.distance(word, name)) <= (1 if len(word) < 7 else 2)
-    ]
-    return min(near)[2:] if near else None
 
 
 def _is_last_name(word: str, reviewer: int) -> bool:

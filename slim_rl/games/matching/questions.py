@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby, product
+from typing import NamedTuple
 
 from slim_rl.games.matching.names import Mention, find_mentions
 
@@ -114,28 +115,41 @@ def asks_something(text: str) -> bool:
 
 def asked_pairs(text: str, size: int) -> list[Pair]:
     """The (reviewer, paper) pairs whose scores the message asks for, in order, without duplicates."""
-    return list(_asked_pairs(text, size))
+    return list(dict.fromkeys(pair for clause in read_clauses(text, size) for pair in clause.pairs))
+
+
+class Clause(NamedTuple):
+    """A clause of a message."""
+
+    text: str
+    asks: bool
+    """Whether it asks for anything at all."""
+    pairs: tuple[Pair, ...]
+    """The pairs whose scores it asks for."""
 
 
 @lru_cache(maxsize=4096)
-def _asked_pairs(text: str, size: int) -> tuple[Pair, ...]:
-    asked: dict[Pair, None] = {}
+def read_clauses(text: str, size: int) -> tuple[Clause, ...]:
+    """The clauses of a message on a board of `size` reviewers, in order."""
+    read = []
     subject: list[Mention] = []  # the names in the previous clause
     subject_asked = False  # whether it asked about them
     listing = False  # whether this is a line below "Please tell me your scores for:"
     for clause in _clauses(text):
         mentions = _included(clause, find_mentions(clause, size))
+        pairs: tuple[Pair, ...] = ()
         if _suggests(clause):
             subject, listing = [], False
-            continue
-        listing = listing and bool(mentions)
-        asks = (listing or _asks(clause)) and not _states(clause)
-        if asks:
-            mentions = _completed(clause, mentions, subject, subject_asked)
-            asked |= dict.fromkeys(named_pairs(mentions, clause))
-        listing = asks and (listing or clause.endswith(":"))
-        subject, subject_asked = mentions, asks
-    return tuple(asked)
+        else:
+            listing = listing and bool(mentions)
+            for_scores = (listing or _asks(clause)) and not _states(clause)
+            if for_scores:
+                mentions = _completed(clause, mentions, subject, subject_asked)
+                pairs = tuple(named_pairs(mentions, clause))
+            listing = for_scores and (listing or clause.endswith(":"))
+            subject, subject_asked = mentions, for_scores
+        read.append(Clause(clause, _asks(clause), pairs))
+    return tuple(read)
 
 
 @lru_cache(maxsize=4096)

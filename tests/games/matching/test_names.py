@@ -138,20 +138,6 @@ def test_mentions_in_free_text(text, mentions):
     assert found(text) == mentions
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("Jo on guac, Dan or norah on BiLEU", [5, 6, 1, 7, 0]),
-        ("Blue and GLEU", [0, 3]),
-        ("Morgan for text encoders", [4, 1]),
-        ("Joseph Smith or joesepth", [5, 5]),
-        ("more than that, need to swap and read this agreed love of a quick clue", []),
-    ],
-)
-def test_loosely_read_short_forms_and_slips_are_names_too(text, named):
-    assert [mention.index for mention in find_mentions(text, 8, loosely=True)] == named
-
-
 @settings(deadline=None)
 @given(st.text(max_size=200), st.integers(1, 8))
 def test_any_text_can_be_read(text, size):
