@@ -66,7 +66,7 @@ def test_metrics(metrics):
     assert metrics["comparison"]["pass_rate_difference"] == pytest.approx(0.7625)
     assert (metrics["outcome"], metrics["study"], metrics["game"]) == ("improved", "accuracy", ADDING)
     assert metrics["verdict"].startswith(
-        "Training raises the pass rate from 5.0% to 81.2%, a difference of +76.2 ("
+        "Training raises the pass rate from 5.0% to 81.2%, a difference of +0.762 ("
     )
 
 

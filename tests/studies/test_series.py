@@ -84,7 +84,10 @@ def two_games(tmp_path_factory, tokenizer):
         save_model(folder / "models" / name, model, tokenizer)
     parameters = {
         "threads": 1,
-        "games": {"kuhn": {"seating": ["policy", "policy"], "eval_count": 3}, ADDING: {"max_turns": 2}},
+        "games": {
+            "kuhn": {"seating": ["policy", "policy"], "train_count": 3, "eval_count": 3},
+            ADDING: {"max_turns": 2},
+        },
         "model": {"turn_tokens": 16, "context_tokens": 1024},
         "studies": {"accuracy": {"samples": 2}, "matches": {"opponents": ["random"]}},
     }

@@ -103,9 +103,7 @@ class Accuracy:
         gain, (before, after) = self.gains["pass_rate"], (f"{self.rate[model].mean:.1%}" for model in MODELS)
         if self.outcome == "too little data":
             return f"Too little data: the models share {gain.games} held-out tasks."
-        difference = (
-            f"a difference of {gain.hundredfold.text('+.1f')} points over {gain.games} held-out tasks."
-        )
+        difference = f"a difference of {gain.text('+.3f')} over {gain.games} held-out tasks."
         if self.outcome == "no change shown":
             return f"It is not shown that training changes the pass rate: {before} before, {after} after, {difference}"
         verb = "raises" if self.outcome == "improved" else "lowers"
