@@ -20,34 +20,19 @@ def miniature(**changes: Any) -> Parameters:
     `changes` are merged into it, section by section: `miniature(train={"steps": 2})`. None removes a
     section's entry.
     """
-    return merged(
-        {
-            "seed": 0,
-            "threads": 1,
-            "games": {
-                "matching": {
-                    "size": 3,
-                    "selection": "stakes",
-                    "seating": ["policy", "scripted"],
-                    "train_count": 16,
-                    "eval_count": 24,
-                    "max_turns": 20,
-                }
-            },
-            "model": {"base": "tiny", "context_tokens": 512, "turn_tokens": 32},
-            "warmstart": {"demonstrations": 160, "batch": 8},
-            "train": {"steps": 4, "games_per_step": 2, "samples_per_game": 2, "filters": []},
-            "studies": {
-                "asking": {
-                    "references": ["own-view", "bayes"],
-                    "human_references": ["own-view"],
-                    "intervention_games": 4,
-                    "probe_games": 8,
-                }
-            },
-        },
-        changes,
-    )
+    matching = dict(
+        size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=120, max_turns=20,
+    )  # fmt: skip
+    asking = dict(references=["own-view", "bayes"], human_references=["own-view"], intervention_games=8)
+    parameters = {
+        "seed": 0,
+        "games": {"matching": matching},
+        "model": {"base": "tiny", "context_tokens": 512, "turn_tokens": 32},
+        "warmstart": {"demonstrations": 160, "batch": 8},
+        "train": {"steps": 4, "games_per_step": 2, "samples_per_game": 2, "filters": []},
+        "studies": {"asking": asking},
+    }
+    return merged(parameters, changes)
 
 
 def tiny(game: str, **changes: Any) -> Parameters:
@@ -55,24 +40,16 @@ def tiny(game: str, **changes: Any) -> Parameters:
 
     `changes` are merged into it as in `miniature`.
     """
-    return merged(
-        {
-            "threads": 1,
-            "games": {
-                game: {
-                    "seating": ["policy", "policy"],
-                    "train_count": 16,
-                    "eval_count": 6,
-                    "format": "parquet",
-                }
-            },
-            "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
-            "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
-            "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 2, "filters": []},
-            "studies": {"matches": {"opponents": ["random"], "snapshot_games": 2, "ranked": 1}},
-        },
-        changes,
-    )
+    played = dict(seating=["policy", "policy"], train_count=16, eval_count=6, format="parquet")
+    parameters = {
+        "threads": 1,
+        "games": {game: played},
+        "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
+        "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
+        "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 2, "filters": []},
+        "studies": {"matches": {"opponents": ["random"], "snapshot_games": 2, "ranked": 1}},
+    }
+    return merged(parameters, changes)
 
 
 def merged(parameters: Parameters, changes: Parameters) -> Parameters:
