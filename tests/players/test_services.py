@@ -44,15 +44,15 @@ def test_a_service_that_would_answer_otherwise_is_asked(serve, services, tmp_pat
     assert server.counts()["calls"] == 2
 
 
-def test_the_budget_is_of_a_run(serve, services, tmp_path):
+def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path):
     server = serve()
     config = server.config(max_cost_dollars=0.0016)  # a call is estimated at 0.001 and costs 0.0007
-    for run in ("train/1", "evaluate/2"):
+    for run, seeds in ("train/1", range(5)), ("evaluate/2", range(5, 10)):
+        before = server.counts()["calls"]
         one = services(partner=config, run=run, folder=tmp_path)
-        seeds = range(5) if run == "train/1" else range(5, 10)
-        with pytest.raises(UserError, match="max_cost_dollars"):
+        with pytest.raises(UserError, match=r"services.partner.max_cost_dollars \(0.0016\) is reached"):
             ask(one, *seeds)
-        assert 0.0005 < one.bills()["partner"]["dollars"] <= 0.0016
+        assert server.counts()["calls"] - before == one.bills()["partner"]["calls"] == 1
 
 
 def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tmp_path):

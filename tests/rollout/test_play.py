@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slim_rl.core.episode import Episode
 from slim_rl.core.errors import GameFailed, PlayerFailed, UserError
 from slim_rl.core.player import TextSeat
-from slim_rl.engines.engine import EngineFailed, Generation
+from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching.parameters import Parameters
+from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.play import play
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
 from slim_rl.training.warmstart import tiny_qwen
 from tests import echo
@@ -277,15 +280,35 @@ def test_a_policy_plays_a_game_with_tools(words, echo_renderer):
     assert "# Tools" in words.decode(episode.traces["solver"].token_ids)
 
 
-def test_a_text_game_reads_a_tool_call_as_text(tokenizer, renderer, tasks):
-    """It is not dropped: the game answers it like any other text."""
-    engine = Babbler(tokenizer, 0, [echo.call("look")])
+class Noting:
+    """A text game of one turn."""
+
+    game_id, seats, truncated, text = "g", ("a",), False, None
+
+    @property
+    def turn(self):
+        return "a" if self.text is None else None
+
+    def observe(self, seat):
+        return "Say it."
+
+    def step(self, text):
+        self.text = text
+
+    def rewards(self):
+        return {"a": 1.0}
+
+    def metrics(self):
+        return {}
+
+
+def test_a_text_game_reads_a_tool_call_as_text(words, echo_renderer):
+    game, engine = Noting(), Caller(words, 0, [f"I look: {echo.call('look')}"])
     engine.moods = 10**9
-    seating = matching_with(engine, renderer, max_turns=3)
-    engine.sensible = [ids[:16] for ids in engine.sensible]
-    episode = played(seating, tasks[0])
-    assert episode.turns[0].message.tool_calls and "look" in episode.turns[0].text
-    assert episode.turns[1].seat == "player-1" and "Error" in episode.turns[1].read
+    policy = PolicyPlayer(engine, echo_renderer, Sampling(100))
+    episode = asyncio.run(play(Episode("e", "g"), game, {"a": policy}))
+    assert game.text == 'I look:\n{"name": "look", "arguments": {}}' == episode.turns[0].text
+    assert episode.rewards == {"a": 1.0}
 
 
 def test_a_step_that_takes_too_long_fails_the_episode_in_a_sentence(words, echo_renderer):
