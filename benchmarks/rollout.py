@@ -2,9 +2,9 @@
 
     python -m benchmarks.rollout [--games 8] [--samples 16]
 
-All play the same tasks with the same model. The peers: the same engine without sessions, which computes the whole
-dialogue again each turn; and Hugging Face's `generate`, one dialogue after another (one sample per task, because it
-is slow). Needs models/trained and data/games (make repro).
+All play the same tasks with the same model. The peers: the same engine without sessions, which computes the
+whole dialogue again each turn; and Hugging Face's `generate`, one dialogue after another (one sample per
+task, because it is slow). Needs models/trained and data/games (make repro).
 """
 
 import argparse

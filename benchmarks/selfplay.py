@@ -4,8 +4,8 @@
     python -m benchmarks.selfplay kuhn
     python -m benchmarks.selfplay selfplay     # the matching game
 
-Each run is the pipeline with the profile of that name, in a folder of its own below .work/selfplay/. A finished run
-is not repeated. Two run at a time, on a core each.
+Each run is the pipeline with the profile of that name, in a folder of its own below .work/selfplay/. A
+finished run is not repeated. Two run at a time, on a core each.
 """
 
 import argparse

@@ -12,8 +12,8 @@ class Section(BaseModel):
 
 
 PlayerName = Annotated[str, Field(pattern=r"^(policy|pool|\w[\w-]*|checkpoint:.+|service:\w+)$")]
-"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; `pool`, an earlier self (see
-`train.snapshot_every`); or a player that the game knows: `scripted`, `random`."""
+"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; `pool`, an earlier self
+(see `train.snapshot_every`); or a player that the game knows: `scripted`, `random`."""
 
 
 class GameParameters(Section):

@@ -203,8 +203,8 @@ class Shard:
         """One row per episode, without its dialogue.
 
         Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`; `seat.SEAT`, the
-        player's name; `reward.SEAT`; and every metric by its name, or `NAME.metric` if a column has that name.
-        Values are missing where an episode does not have them.
+        player's name; `reward.SEAT`; and every metric by its name, or `NAME.metric` if a column has that
+        name. Values are missing where an episode does not have them.
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
         table = self._read([*plain, "seating", "rewards", "metrics"])
