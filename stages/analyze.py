@@ -26,7 +26,7 @@ def main() -> None:
     config = load_config()
     games = load_games(config.games, config.seed)
     origin = provenance(config)
-    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output of the stage, also if nothing is drawn
+    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output, also if it is empty
     found = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
     if len(games) > 1:
         write_index(found, origin)
