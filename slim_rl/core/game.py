@@ -222,7 +222,7 @@ class ChatRules(NamedTuple):
 
     system: str
     """Its system prompt."""
-    mend: Callable[[str, str], str]
+    repair: Callable[[str, str], str]
     """(observation, reply) -> the one turn in the reply; raises ValueError, with what would be right, if there
     is none."""
     around: Callable[[TextPlayer], TextPlayer] = lambda player: player

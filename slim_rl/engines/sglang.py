@@ -113,12 +113,12 @@ class SGLangEngine:
             try:
                 if response.status == 200:
                     return await response.json()
-                told = f"{response.status}: {(await response.text())[:500]}"
+                problem = f"{response.status}: {(await response.text())[:500]}"
             except (ValueError, aiohttp.ClientError) as error:
                 raise _Transient(f"an unreadable answer: {error}") from error
             if response.status in _TRANSIENT_STATUSES:
-                raise _Transient(told)
-            raise EngineFailed(f"{self._url} answered {told}")
+                raise _Transient(problem)
+            raise EngineFailed(f"{self._url} answered {problem}")
 
     def release(self, session: str) -> None:
         """No-op: SGLang evicts its own cache."""

@@ -10,13 +10,13 @@ class ChatPlayer:
 
     Args:
         system: the system prompt.
-        mend: (observation, reply) -> the one turn in the reply. Raises ValueError, with what would be right, if there
+        repair: (observation, reply) -> the one turn in the reply. Raises ValueError, with what would be right, if there
             is none; then the service is asked once more.
         seed: for the service's sampling, where the service supports one.
     """
 
-    def __init__(self, service: ChatService, system: str, mend: Callable[[str, str], str], seed: int):
-        self._service, self._mend, self._seed = service, mend, seed
+    def __init__(self, service: ChatService, system: str, repair: Callable[[str, str], str], seed: int):
+        self._service, self._repair, self._seed = service, repair, seed
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
 
     async def respond(self, observation: str) -> str:
@@ -43,11 +43,11 @@ class ChatPlayer:
         if cut:
             raise _Unusable("Your turn is too long.", text)
         try:
-            turn = self._mend(observation, text)
+            turn = self._repair(observation, text)
         except ValueError as error:
             raise _Unusable(str(error), text) from None
         if turn != text.strip():
-            self._service.ledger.add(mended_turns=1)
+            self._service.ledger.add(repaired_turns=1)
         return turn
 
 

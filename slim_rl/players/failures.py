@@ -40,27 +40,27 @@ class Failures:
 
     def refused(self, error: openai.APIStatusError) -> Failure:
         """What an HTTP error means."""
-        reason, told, status = self.reason(error), self.one_line(error.message), error.status_code
+        reason, message, status = self.reason(error), self.one_line(error.message), error.status_code
         if status == 401:
             return Failure(reason, f"{self.where} refuses the key in {KEY}; set the right one.")
         if status == 402 or (status == 429 and {error.code, error.type} & _NO_QUOTA):
             return Failure(
                 reason,
-                f"The account behind {KEY} has no quota left ({told}). Add credit and run the same command again; "
+                f"The account behind {KEY} has no quota left ({message}). Add credit and run the same command again; "
                 "finished work is kept.",
             )
         if status == 403:
-            return Failure(reason, f"{self.where} does not let this key use {self._model} ({told}).")
+            return Failure(reason, f"{self.where} does not let this key use {self._model} ({message}).")
         if status == 404:
             return Failure(
                 reason,
-                f"{self.where} has no model {self._model} ({told}); check services.{self._name}.model and base_url.",
+                f"{self.where} has no model {self._model} ({message}); check services.{self._name}.model and base_url.",
             )
         after = _retry_after(error.response.headers)
         if after is not None and after > _PATIENCE_SECONDS:
             return Failure(
                 reason,
-                f"{self.where} asks for a pause of {after:.0f} seconds ({told}). Run the same command again then; "
+                f"{self.where} asks for a pause of {after:.0f} seconds ({message}). Run the same command again then; "
                 "finished work is kept.",
             )
         if status in (408, 409, 429) or status >= 500:
@@ -68,7 +68,7 @@ class Failures:
         if error.code in _ONE_EPISODE or status == 413:
             return Failure(reason, again=False)
         return Failure(
-            reason, f"{self.where} does not accept a request for {self._model} ({status}: {told})."
+            reason, f"{self.where} does not accept a request for {self._model} ({status}: {message})."
         )
 
     def reason(self, error: BaseException) -> str:

@@ -66,7 +66,7 @@ class Ledger:
         self.price = price
         self.totals: Counter[str] = Counter()
         """Of this run: `calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `dollars`, and the number of
-        calls or replies by outcome (`RateLimitError`, `mended_turns`, `asked_again`, ...)."""
+        calls or replies by outcome (`RateLimitError`, `repaired_turns`, `asked_again`, ...)."""
         self.replies: dict[str, Sequence[Any]] = {}
         """By key."""
         self._run, self._path = run, path

@@ -122,7 +122,7 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
                     f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it."
                 )
             rules = seat.of.taskset.chat_rules(seat.name)
-            return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.mend, seat.seed)))
+            return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed)))
 
         return make
 

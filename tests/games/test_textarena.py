@@ -265,9 +265,9 @@ def test_an_unknown_player_is_an_error():
 def test_a_chat_models_reply_is_reduced_to_its_move():
     rules = named("Nim-v0").chat_rules("first")
     assert "[" in rules.system
-    assert rules.mend("", "Taking [0 3] would lose, so [1 2].") == "[1 2]"
+    assert rules.repair("", "Taking [0 3] would lose, so [1 2].") == "[1 2]"
     with pytest.raises(ValueError, match="no move"):
-        rules.mend("", "I pass.")
+        rules.repair("", "I pass.")
 
 
 @pytest.mark.parametrize(

@@ -206,11 +206,11 @@ def test_an_unusable_reply_is_requested_once_more_then_left_to_the_game(serve, s
     assert server.counts()["calls"] == 2
 
 
-def test_a_reply_is_mended_if_it_can_be(serve, services):
+def test_a_reply_is_repaired_if_possible(serve, services):
     one = services(partner=serve("--says", "Hello.").config())
     player = ChatPlayer(one["partner"], "You are shy.", one_turn, seed=0)
     assert asyncio.run(player.respond("Partner: [message] Hi")) == "[message] Hello."
-    assert one.bills()["partner"]["mended_turns"] == 1
+    assert one.bills()["partner"]["repaired_turns"] == 1
 
 
 # The key

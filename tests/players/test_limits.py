@@ -1,4 +1,4 @@
-"""A limit holds in any window of time, whatever the calls do in between."""
+"""Limits hold in every window of time."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ WINDOW = 0.4
 
 
 def calls(limits, count, tokens=1, lasts=0.0):
-    """Make so many calls at once; returns when each was let through, and when it ended."""
+    """Make `count` calls at once; returns when each was let through and when it ended, in seconds."""
     times = []
 
     async def one():
