@@ -73,7 +73,9 @@ class ToolGame(ABC):
         if status == "ok" and call.name not in {tool.name for tool in self.tools(self.seats[0])}:
             status = "unknown_tool"
         self.calls[status] += 1
-        return await self.call(call) if status == "ok" else f"Error: {_MISTAKES[status]}"
+        if status != "ok":
+            return f"Error: {_MISTAKES[status]}"
+        return (await self.call(call)).encode(errors="replace").decode()  # JSON may hold unpaired surrogates
 
     def metrics(self) -> Mapping[str, float]:
         malformed = {f"calls.{status}": self.calls[status] for status in _MISTAKES}

@@ -55,6 +55,11 @@ def test_several_calls_in_a_turn_are_answered_in_their_order():
     assert {message.role for message in read[1]} == {"tool"}
 
 
+def test_a_result_that_is_no_text_is_made_one():
+    read = played(game(), turn(ToolCall("echo", {"text": "broken: \ud83d."})))
+    assert read[1][0].text == "broken: ?."
+
+
 @pytest.mark.parametrize(
     ("call", "status", "told"),
     [
