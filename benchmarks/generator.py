@@ -89,9 +89,7 @@ def bayes(name: str, boards: list[Board], config: Parameters) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dialop", type=Path, help="a checkout of github jlin816/dialop")
     parser.add_argument("--bayes", action="store_true", help="also measure a player that asks nothing")
     parser.add_argument("--seconds", type=float, default=5, help="of each of 4 turns (default: 5)")

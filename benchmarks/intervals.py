@@ -11,9 +11,7 @@ from fixtures.simulations import SIMULATIONS, coverage
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000)
     runs = parser.parse_args().runs
     for what in tqdm(SIMULATIONS, unit="simulation"):

@@ -76,9 +76,7 @@ def main() -> None:
     argument_parser(__doc__).parse_args()
     tokenizer = phrase_tokenizer(["user\nRead, then answer.", "word ", *CALL.splitlines()], ["word"])
     renderer = renderer_for(tokenizer, thinking=False)
-    engine = Script(
-        renderer.turn(CALL), renderer.turn("Done."), tokenizer.convert_tokens_to_ids("<tool_response>")
-    )
+    engine = Script(renderer.turn(CALL), renderer.turn("Done."), tokenizer.convert_tokens_to_ids("<tool_response>"))
     maker = PolicyRules(renderer, max_turn_tokens=100, temperature=1.0).maker(engine)
     game = NamedGame("reading", GameParameters(), Readings())
     seating = Seating({"reading": game}, {"policy": maker}, seed=0)

@@ -48,16 +48,12 @@ def main() -> None:
 
 def play(url: str, episodes: int, at_once: int, **limits) -> tuple[list[int], float]:
     """Calls of each episode, and the seconds that all took."""
-    config = ServiceConfig(
-        base_url=f"{url}/v1", **{"max_tokens_per_minute": None, "max_concurrent": at_once, **limits}
-    )
+    config = ServiceConfig(base_url=f"{url}/v1", **{"max_tokens_per_minute": None, "max_concurrent": at_once, **limits})
     game = load_games({GAME: game_parameters(GAME, {"always_accept": False})}, seed=0)[GAME]
     players = ("asks-4-table", "service:partner")
     services = Services({"partner": config}, "benchmark", folder=None)
     seating = Seating({GAME: game}, service_makers(set(players), services), seed=0)
-    requests = [
-        Request(f"e/{task.game_id}", GAME, task, players) for task in game.taskset.tasks("train", episodes)
-    ]
+    requests = [Request(f"e/{task.game_id}", GAME, task, players) for task in game.taskset.tasks("train", episodes)]
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         played = collect(requests, seating.play, Path(folder), at_once, "episodes", status=services.status)
@@ -90,9 +86,7 @@ def tell(what: str, calls: list[int], seconds: float, cpu_seconds: float) -> Non
 
 async def calls_alone(url: str, calls: list[int]) -> float:
     """Seconds that as many calls take without a game, by the client's `create`."""
-    client = openai.AsyncOpenAI(
-        base_url=f"{url}/v1", max_retries=0, http_client=openai.DefaultAioHttpClient()
-    )
+    client = openai.AsyncOpenAI(base_url=f"{url}/v1", max_retries=0, http_client=openai.DefaultAioHttpClient())
     messages = [{"role": "system", "content": "Be shy. " * 100}, {"role": "user", "content": "Hello?"}]
     free = asyncio.Semaphore(AT_ONCE)
 

@@ -60,9 +60,7 @@ def most_in_a_minute(times: list[float]) -> int:
 
 async def serve(latency_seconds: float) -> None:
     loop, calls = asyncio.get_running_loop(), []
-    server = await loop.create_server(
-        lambda: Connection(latency_seconds, calls), "127.0.0.1", 0, backlog=1000
-    )
+    server = await loop.create_server(lambda: Connection(latency_seconds, calls), "127.0.0.1", 0, backlog=1000)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 

@@ -60,9 +60,7 @@ def f1(hits: float, found: float, labelled: float) -> float:
     return 2 * hits / (found + labelled) if found + labelled else float("nan")
 
 
-def question_or_not(
-    messages: Sequence[Message], says_yes: Callable[[str], bool]
-) -> tuple[float, float, float]:
+def question_or_not(messages: Sequence[Message], says_yes: Callable[[str], bool]) -> tuple[float, float, float]:
     """F1, precision and recall over messages."""
     pairs = [(says_yes(m["text"]), bool(m["questions"])) for m in messages]
     hits, found, labelled = (sum(x) for x in zip(*((y and t, y, t) for y, t in pairs), strict=True))
@@ -126,9 +124,7 @@ def speed(count: int = 1_000_000) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=Path, nargs="+", help="labelled messages, JSON lines")
     parser.add_argument("--errors", action="store_true", help="show the messages that are read wrongly")
     parser.add_argument("--speed", action="store_true", help="time a million messages instead")

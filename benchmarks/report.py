@@ -114,9 +114,7 @@ def analyze(folder: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--folder", type=Path, help="keeps the runs (default: a temporary folder)")
     options = parser.parse_args()

@@ -53,9 +53,7 @@ class PlainGenerate:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=8)
     parser.add_argument("--samples", type=int, default=16)
     options = parser.parse_args()
@@ -63,9 +61,7 @@ def main() -> None:
     torch.set_num_threads(config.threads)
     model, tokenizer = load_model("models/trained")
     games = load_games(config.games, config.seed)
-    tasks = {
-        name: TaskFile(tasks_path(Path("data/games"), game, "train"), game) for name, game in games.items()
-    }
+    tasks = {name: TaskFile(tasks_path(Path("data/games"), game, "train"), game) for name, game in games.items()}
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
     rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
     for name, engine, samples in (
@@ -84,9 +80,7 @@ def main() -> None:
             episodes = collect(requests, seating.play, Path(folder), config.concurrency)
             seconds = time.perf_counter() - start
         sampled = sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
-        print(
-            f"{name:16} {len(requests):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s"
-        )
+        print(f"{name:16} {len(requests):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s")
 
 
 if __name__ == "__main__":

@@ -42,9 +42,7 @@ SHARED, OWN = ("games", "base_model"), ("train", "evaluate", "analyze")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", choices=VARIANTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--at-once", type=int, default=2)
@@ -56,8 +54,7 @@ def main() -> None:
     name = FIGURES[given.profile]
     tables = {
         variant: [
-            pd.read_csv(folder(given.profile, variant, seed) / f"reports/data/{name}.csv")
-            for seed in given.seeds
+            pd.read_csv(folder(given.profile, variant, seed) / f"reports/data/{name}.csv") for seed in given.seeds
         ]
         for variant in VARIANTS[given.profile]
     }

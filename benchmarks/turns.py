@@ -61,18 +61,14 @@ def ours(engine, tokenizer, games, turns):
     from slim_rl.slime import hooks
 
     board = MatchingConfig(size=SIZE)
-    config = Config.model_validate(
-        {"board": board, "games": {"max_turns": 2 * turns}, "model": {"turn_tokens": 64}}
-    )
+    config = Config.model_validate({"board": board, "games": {"max_turns": 2 * turns}, "model": {"turn_tokens": 64}})
     state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
     sglang_rollout.GenerateState = lambda args: state
     hooks._engine, hooks._config = (lambda args: engine), (lambda path: config)
 
     async def play():
         for index, game in enumerate(games):
-            sample = Sample(
-                index=index, prompt=game["prompt"], label=game["game_id"], metadata={**game["game_state"]}
-            )
+            sample = Sample(index=index, prompt=game["prompt"], label=game["game_id"], metadata={**game["game_state"]})
             await hooks.generate(SimpleNamespace(), sample, {"max_new_tokens": 64, "temperature": 1.0})
 
     asyncio.run(play())
@@ -101,9 +97,7 @@ def tokenised_again(engine, tokenizer, games, turns):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--slime", required=True, help="SLIME's source")
-    parser.add_argument(
-        "--model", required=True, help="a checkpoint folder with a Qwen tokenizer and chat template"
-    )
+    parser.add_argument("--model", required=True, help="a checkpoint folder with a Qwen tokenizer and chat template")
     parser.add_argument("--games", type=int, default=40)
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()

@@ -69,9 +69,7 @@ def play_evaluation(
         return None
     named = ", ".join(missing[:_NAMED])
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return Failed(
-        message=f"{len(missing)} episodes are missing; the next run plays only these: {named}{more}."
-    )
+    return Failed(message=f"{len(missing)} episodes are missing; the next run plays only these: {named}{more}.")
 
 
 def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
@@ -82,11 +80,7 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
         evaluations(config, folder, services) as runs,
     ):
         plans = [(run, load_study(study_of(run.game.taskset), "plan")) for run in runs]
-        every = {
-            str(series.folder.relative_to(folder)): series
-            for run, plan in plans
-            for series in plan.series(run)
-        }
+        every = {str(series.folder.relative_to(folder)): series for run, plan in plans for series in plan.series(run)}
         if unknown := set(only or ()) - set(every):
             raise UserError(f"There is no series {', '.join(unknown)}; there are {', '.join(every)}.")
         chosen = {name: every[name] for name in only or every}
@@ -101,9 +95,7 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
         # Quoted, because Prefect would look for futures in every request.
         batch: Any = play_batch
         tasks = [
-            batch.with_options(task_run_name=name).submit(
-                quote((series, ids)), quote(services), config.concurrency
-            )
+            batch.with_options(task_run_name=name).submit(quote((series, ids)), quote(services), config.concurrency)
             for series, name, ids in batches
         ]
         wait(tasks)
@@ -141,13 +133,9 @@ def play_batch(batch: tuple[Series, list[str]], services: Services, concurrency:
     folder = series.folder / f"from-{episodes[0].rpartition('/')[2]}"
     played = collect([requests[episode] for episode in episodes], seating.play, folder, concurrency)
     failed = [episode for episode in played if episode.status == "failed"]
-    get_run_logger().info(
-        f"{len(played) - len(failed)} of {len(played)} episodes are there. {services.status()}"
-    )
+    get_run_logger().info(f"{len(played) - len(failed)} of {len(played)} episodes are there. {services.status()}")
     if failed:
-        raise PartnerGaveOut(
-            f"{len(failed)} of {len(played)} episodes failed, the first with {failed[0].error}"
-        )
+        raise PartnerGaveOut(f"{len(failed)} of {len(played)} episodes failed, the first with {failed[0].error}")
 
 
 def _missing(series: Series) -> list[str]:

@@ -30,9 +30,7 @@ _START_SECONDS = 120.0
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument(
-        "--port", type=int, default=4200, help="of the server; the reports are on the next one"
-    )
+    parser.add_argument("--port", type=int, default=4200, help="of the server; the reports are on the next one")
     parser.add_argument("--pool", choices=POOLS, default="laptop", help="the worker's")
     options = parser.parse_args()
     with told_in_a_sentence():
@@ -54,18 +52,14 @@ def serve(port: int, pool: str) -> None:
     for taken in (port, port + 1):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", taken)) == 0:
-                raise UserError(
-                    f"Port {taken} is taken; name another with `python -m flows.serve --port PORT`."
-                )
+                raise UserError(f"Port {taken} is taken; name another with `python -m flows.serve --port PORT`.")
     with ExitStack() as parts:
         server = _start(parts, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port))
         wait_until(lambda: _healthy(api) or server.poll() is not None, _START_SECONDS)
         if not _healthy(api):
             raise UserError(f"The Prefect server did not start; see {LOG}.")
         Path("reports").mkdir(exist_ok=True)
-        _start(
-            parts, sys.executable, "-m", "http.server", str(port + 1), "--bind", "127.0.0.1", "-d", "reports"
-        )
+        _start(parts, sys.executable, "-m", "http.server", str(port + 1), "--bind", "127.0.0.1", "-d", "reports")
         _make_pools(api)
         _deploy()
         worker = _start(parts, "prefect", "worker", "start", "--pool", pool)
@@ -101,9 +95,7 @@ def _make_pools(api: str) -> None:
     template = ProcessWorker.get_default_base_job_template()
     with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
         for name, limit in POOLS.items():
-            pool = WorkPoolCreate(
-                name=name, type="process", concurrency_limit=limit, base_job_template=template
-            )
+            pool = WorkPoolCreate(name=name, type="process", concurrency_limit=limit, base_job_template=template)
             client.create_work_pool(pool, overwrite=True)
 
 

@@ -53,9 +53,7 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
             elif "is cached - skipping run" in line:
                 did = "restored"
         if process.wait():
-            raise UserError(
-                complaint or f"`dvc repro --single-item {stage}` ended with {process.returncode}."
-            )
+            raise UserError(complaint or f"`dvc repro --single-item {stage}` ended with {process.returncode}.")
     finally:
         end(process)
     return did

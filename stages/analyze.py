@@ -33,9 +33,7 @@ def main() -> None:
     metrics = plain(found if len(games) > 1 else found[next(iter(games))])
     if origin.bills:
         metrics["services"] = plain(origin.bills)
-    write_text(
-        REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    )
+    write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> dict[str, Any]:
@@ -101,9 +99,7 @@ def _commit() -> str:
     """The commit of the code, and whether code or parameters differ from it; "unknown" outside of git."""
     commands = ["git rev-parse HEAD", "git status --porcelain -- slim_rl stages params.yaml dvc.yaml"]
     try:
-        done = [
-            subprocess.run(c.split(), capture_output=True, text=True, check=True).stdout for c in commands
-        ]
+        done = [subprocess.run(c.split(), capture_output=True, text=True, check=True).stdout for c in commands]
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done[0].strip() + (" with changes" if done[1].strip() else "")

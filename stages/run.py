@@ -23,19 +23,13 @@ def main() -> None:
         "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE",
         help="a parameter by its dotted name, such as train.steps=10; may be repeated",
     )  # fmt: skip
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment"
-    )
-    parser.add_argument(
-        "--dvc", default="", metavar="ARGUMENTS", help="for `dvc repro`, such as --dvc='--force train'"
-    )
+    parser.add_argument("--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment")
+    parser.add_argument("--dvc", default="", metavar="ARGUMENTS", help="for `dvc repro`, such as --dvc='--force train'")
     options = parser.parse_args()
     verb = ["exp", "run", "--temp", "--name", options.experiment] if options.experiment else ["repro"]
     with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
         # In its own session, so that it ends before params.yaml is put back.
-        process = subprocess.Popen(
-            ["dvc", *verb, *shlex.split(options.dvc)], pass_fds=[lock], start_new_session=True
-        )
+        process = subprocess.Popen(["dvc", *verb, *shlex.split(options.dvc)], pass_fds=[lock], start_new_session=True)
         try:
             code = process.wait()
         finally:

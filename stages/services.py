@@ -8,9 +8,7 @@ from slim_rl.runtime.cli import run_stage
 def main() -> None:
     config = load_config()
     services = Services(config.services, run="check", folder=None)
-    services.check(
-        name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:")
-    )
+    services.check(name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:"))
 
 
 if __name__ == "__main__":

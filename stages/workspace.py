@@ -14,9 +14,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import write_whole
 
 PROFILES, SET_ASIDE, LOCK = Path("conf"), Path(".work/params.yaml"), Path(".work/run.lock")
-_NOTE = (
-    f"# Written for a run in progress. Edit {SET_ASIDE} instead: it becomes {PATH} again when the run ends.\n"
-)
+_NOTE = f"# Written for a run in progress. Edit {SET_ASIDE} instead: it becomes {PATH} again when the run ends.\n"
 
 
 @contextmanager

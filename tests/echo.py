@@ -35,9 +35,7 @@ class Parameters(GameParameters):
 
 class EchoGame(ToolGame):
     def __init__(self, task: Task, parameters: Parameters, random: Random):
-        super().__init__(
-            task.game_id, [Message("system", SYSTEM), Message("user", PROMPT)], parameters.max_turns
-        )
+        super().__init__(task.game_id, [Message("system", SYSTEM), Message("user", PROMPT)], parameters.max_turns)
         self._word, self._parameters, self._random = task.state["word"], parameters, random
         self._reward = 0.0
         self.closed = 0

@@ -15,9 +15,7 @@ class PartnerServer:
     """Started with the arguments of `fixtures/partner_server.py`."""
 
     def __init__(self, *arguments: str):
-        self.process = subprocess.Popen(
-            [sys.executable, SERVER, *arguments], stdout=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         self.base_url = f"{self.url}/v1"
 

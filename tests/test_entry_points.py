@@ -32,9 +32,7 @@ def start(tmp_path, monkeypatch, capsys):
 
 
 def test_all_stages_are_entry_points():
-    commands = re.findall(
-        r"python -m (\S+)", (ROOT / "dvc.yaml").read_text() + (ROOT / "Makefile").read_text()
-    )
+    commands = re.findall(r"python -m (\S+)", (ROOT / "dvc.yaml").read_text() + (ROOT / "Makefile").read_text())
     assert len(commands) > 8 and set(commands) <= set(ENTRY_POINTS)
     assert {"stages.slime", "flows.pipeline", "flows.evaluation"} <= set(ENTRY_POINTS)
 

@@ -99,9 +99,7 @@ def test_the_sentence_reaches_the_user_with_exit_code_1_and_nothing_is_written(t
         text=True,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "error: params.yaml: games.matching.size is 99: Input should be less than or equal to 8.\n"
-    )
+    assert done.stderr == ("error: params.yaml: games.matching.size is 99: Input should be less than or equal to 8.\n")
     assert not (tmp_path / "data").exists()
 
 

@@ -68,9 +68,7 @@ class Group(NamedTuple):
         return pooled([run.estimate(metric).mean for run in self.runs])
 
 
-def grouped(
-    runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, Any]]], Compared]
-) -> list[Group]:
+def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, Any]]], Compared]) -> list[Group]:
     """The runs by what they have in common, each group and all groups in the order of their names.
 
     Args:

@@ -51,9 +51,7 @@ def choose(
         name: frame.drop_duplicates("game_id").set_index("game_id", drop=False)
         for name, frame in (("base", base), ("trained", trained))
     }
-    gains = (
-        (models["trained"]["reward"] - models["base"]["reward"]).dropna().rename_axis("task").reset_index()
-    )
+    gains = (models["trained"]["reward"] - models["base"]["reward"]).dropna().rename_axis("task").reset_index()
     chosen: list[tuple[str, Any]] = []
     for task in _spread(gains.sort_values(["reward", "task"]), TASKS)["task"]:
         chosen += [(name, next(frame.loc[[task]].itertuples(index=False))) for name, frame in models.items()]
@@ -140,19 +138,14 @@ def _row(
         "count": float(one.number),
         "label": one.label,
         "caption": f"{episode.status}: {one.caption}",
-        "seats": [
-            f"{seat}: {titles(episode.seating[seat])}" if seat in episode.seating else seat for seat in seats
-        ],
+        "seats": [f"{seat}: {titles(episode.seating[seat])}" if seat in episode.seating else seat for seat in seats],
         "own": seats.index(own[0]) if own else 0,
         "turns": [
             [
                 seats.index(turn.seat),
                 heard(turn),
                 turn.message.text,
-                [
-                    [call.name, call.status, call.raw or json.dumps(call.arguments)]
-                    for call in turn.message.tool_calls
-                ],
+                [[call.name, call.status, call.raw or json.dumps(call.arguments)] for call in turn.message.tool_calls],
             ]
             for turn in episode.turns
         ],

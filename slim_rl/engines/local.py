@@ -137,9 +137,7 @@ class LocalEngine:
         found: list[_Prefix | None] = []
         for request in requests:
             kept = self._kept.get(request.sampling.session or "")
-            if kept and (
-                len(kept.ids) >= len(request.input_ids) or request.input_ids[: len(kept.ids)] != kept.ids
-            ):
+            if kept and (len(kept.ids) >= len(request.input_ids) or request.input_ids[: len(kept.ids)] != kept.ids):
                 kept = None
             found.append(kept)
         prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, found, strict=True) if p is None})

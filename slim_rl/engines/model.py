@@ -22,9 +22,7 @@ def checkpoint_folder(name: str) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         try:
-            folder = Path(
-                snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"])
-            )
+            folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{name} is neither a folder nor a checkpoint on the hub: {reason}") from error

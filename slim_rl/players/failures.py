@@ -67,9 +67,7 @@ class Failures:
             return Failure(reason, crowded=status == 429 or after is not None, after_seconds=after)
         if error.code in _ONE_EPISODE or status == 413:
             return Failure(reason, again=False)
-        return Failure(
-            reason, f"{self.where} does not accept a request for {self._model} ({status}: {message})."
-        )
+        return Failure(reason, f"{self.where} does not accept a request for {self._model} ({status}: {message}).")
 
     def reason(self, error: BaseException) -> str:
         return f"{type(error).__name__}: {self.one_line(str(error))}"

@@ -14,9 +14,7 @@ from slim_rl.players.policy import ContextFull, Interrupted, PolicyPlayer
 T = TypeVar("T")
 
 
-async def play(
-    episode: Episode, game: AnyGame, players: Mapping[str, Player], step_seconds: float = 60.0
-) -> Episode:
+async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], step_seconds: float = 60.0) -> Episode:
     """Play `game` to its end and fill in `episode`, which comes with its names.
 
     An interrupted episode continues where it stopped; game and players are new, and its turns are repeated for them.

@@ -118,9 +118,7 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
             from slim_rl.players.chat_player import ChatPlayer
 
             if not isinstance(seat.of.taskset, SeatsChatModels):
-                raise UserError(
-                    f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it."
-                )
+                raise UserError(f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it.")
             rules = seat.of.taskset.chat_rules(seat.name)
             return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed)))
 

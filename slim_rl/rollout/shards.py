@@ -208,9 +208,7 @@ class Shard:
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
         table = self._read([*plain, "seating", "rewards", "metrics"])
-        columns: dict[str, Any] = {
-            f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()
-        }
+        columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
         return table.select(plain).to_pandas().join(pd.DataFrame(columns), suffixes=("", ".metric"))
@@ -228,9 +226,7 @@ class Shard:
         lists = fields.field("observation")
         heard = _written(lists.flatten())
         ends = (lists.offsets.to_numpy() - lists.offsets[0].as_py()).tolist()
-        observed = [
-            heard[start] if end - start == 1 else "\n".join(heard[start:end]) for start, end in pairwise(ends)
-        ]
+        observed = [heard[start] if end - start == 1 else "\n".join(heard[start:end]) for start, end in pairwise(ends)]
         for start, end in pairwise(turns.offsets.to_pylist()):
             yield seats[start:end], observed[start:end], said[start:end]
 

@@ -28,9 +28,7 @@ def function_at(path: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):  # the user's module lacks one
             raise
-        raise UserError(
-            f"There is no module {module!r}, which {path!r} names. Is it on PYTHONPATH?"
-        ) from None
+        raise UserError(f"There is no module {module!r}, which {path!r} names. Is it on PYTHONPATH?") from None
     except ValueError:  # an empty name
         found = None
     if not callable(found):

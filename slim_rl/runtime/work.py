@@ -61,8 +61,4 @@ def _content(file: Path) -> bytes:
 
 def _is_docstring(node: ast.AST) -> bool:
     """Whether a statement is a string alone."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -15,9 +15,7 @@ from slim_rl.training import advantages
 STATE = "advantage.jsonl"
 
 
-def normalise_rewards(
-    args: Any, samples: Sequence[Sample]
-) -> tuple[list[float], list[float] | list[list[float]]]:
+def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float] | list[list[float]]]:
     """Rewards, and advantages by `train.advantage` (`--custom-reward-post-process-path`).
 
     Each seat is compared with the same seat of its task's other episodes. (SLIME itself takes the whole batch as one
@@ -58,13 +56,9 @@ def token_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
 
     lengths = zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
     values = []
-    for value, kl, (total, response) in zip(
-        rollout_data["rewards"], rollout_data["kl"], lengths, strict=True
-    ):
+    for value, kl, (total, response) in zip(rollout_data["rewards"], rollout_data["kl"], lengths, strict=True):
         if isinstance(value, list):
-            value = torch.tensor(
-                slice_log_prob_with_cp(value, total, response), dtype=kl.dtype, device=kl.device
-            )
+            value = torch.tensor(slice_log_prob_with_cp(value, total, response), dtype=kl.dtype, device=kl.device)
         values.append(torch.ones_like(kl) * value)
     rollout_data["advantages"], rollout_data["returns"] = values, list(values)
     # SLIME logs the mean of these.

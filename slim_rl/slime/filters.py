@@ -35,9 +35,7 @@ def keep_group(args: Any, samples: Sequence[Sample | list[Sample]], **kwargs: An
     return DynamicFilterOutput(keep=objection is None, reason=objection)
 
 
-def oldest_first(
-    args: Any, rollout_id: int | None, buffer: list[list[Sample]], num_samples: int
-) -> list[list[Sample]]:
+def oldest_first(args: Any, rollout_id: int | None, buffer: list[list[Sample]], num_samples: int) -> list[list[Sample]]:
     """Interrupted groups to continue, the oldest first (`--buffer-filter-path`).
 
     A dialogue that was interrupted more than `MAX_INTERRUPTIONS` times starts over.

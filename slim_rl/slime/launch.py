@@ -62,9 +62,7 @@ def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Pa
     (folder / HOOKS).write_text(yaml.safe_dump({"slim_rl_folder": str(folder), "slim_rl_home": os.getcwd()}))
     weights = {name: game.weight for name, game in parameters.games.items()}
     _write_lines(folder / TRAIN, _mixed(train, weights))
-    _write_lines(
-        folder / HELD_OUT, (task_line(name, *task) for name in held_out for task in enumerate(held_out[name]))
-    )
+    _write_lines(folder / HELD_OUT, (task_line(name, *task) for name in held_out for task in enumerate(held_out[name])))
 
 
 def _mixed(tasks: Tasks, weights: Mapping[str, float]) -> Iterator[dict[str, Any]]:
@@ -143,9 +141,7 @@ def _run(parameters: RunParameters, words: Sequence[str], job: str) -> int:
 def _is_running(parameters: RunParameters, job: str) -> bool:
     if not _ray_address(parameters):
         return False
-    status = subprocess.run(
-        [*_ray_job(parameters, "status"), job], capture_output=True, text=True, check=False
-    )
+    status = subprocess.run([*_ray_job(parameters, "status"), job], capture_output=True, text=True, check=False)
     return "RUNNING" in status.stdout or "PENDING" in status.stdout
 
 
@@ -153,9 +149,7 @@ def _saved(folder: Path) -> list[int]:
     """The steps with a whole checkpoint. SLIME writes Megatron's first, then the Hugging Face one with its index last,
     then its position in the tasks."""
     found = (int(path.parent.name) for path in folder.glob("hf/*/model.safetensors.index.json"))
-    return sorted(
-        n for n in found if (folder / f"megatron/rollout/global_dataset_state_dict_{n}.pt").exists()
-    )
+    return sorted(n for n in found if (folder / f"megatron/rollout/global_dataset_state_dict_{n}.pt").exists())
 
 
 def _forget_unfinished_save(folder: Path) -> None:

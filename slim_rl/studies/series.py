@@ -81,9 +81,7 @@ class Models:
             engine = LocalEngine(model)
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-            engine = SGLangEngine(
-                self._address(self._evaluate.server, checkpoint), self._model.context_tokens
-            )
+            engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
         return engine, renderer_for(tokenizer, self._model.thinking)
 
     def _address(self, command: str, checkpoint: Path) -> str:

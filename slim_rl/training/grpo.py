@@ -101,9 +101,7 @@ def train(
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
             rollouts = folder / "rollouts" / f"step-{run.step:05d}"
-            groups, dropped, run.next_group = _rollout(
-                config, tasks, seating, pool, run, concurrency, rollouts, status
-            )
+            groups, dropped, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
             for used in (engine, *pool.engines.values()):
                 used.reset()
             _set_learning_rate(optimizers, config, run.step)
@@ -133,9 +131,7 @@ def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim
     if config.optimizer == "muon":
         return muon_and_adamw(model, config.learning_rate, config.weight_decay, betas)
     return [
-        torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, betas=betas, weight_decay=config.weight_decay
-        )
+        torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=betas, weight_decay=config.weight_decay)
     ]
 
 
@@ -225,9 +221,7 @@ def _rollout(
     return kept, len(objections), number
 
 
-def _group(
-    config: TrainConfig, tasks: Mixture, seating: Seating, pool: Pool, step: int, number: int
-) -> list[Request]:
+def _group(config: TrainConfig, tasks: Mixture, seating: Seating, pool: Pool, step: int, number: int) -> list[Request]:
     game, place, task = tasks[number]
     players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, step, number))
     samples = range(config.samples_per_game)
@@ -285,9 +279,7 @@ def update(
         for micro in _microbatches(weighted, config.microbatch_tokens):
             batch = _Batch.of(micro, model.device)
             logprobs, entropy = batch.logprobs(model, config.temperature)
-            losses = policy_loss(
-                logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high
-            )
+            losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
             if reference is not None and config.kl_coefficient:
                 with torch.no_grad():
                     reference_logprobs, _ = batch.logprobs(reference, config.temperature)

@@ -27,9 +27,7 @@ def policy_loss(
     return -torch.minimum(ratio * advantages, clipped * advantages)
 
 
-def kl_estimate(
-    logprobs: torch.Tensor, reference: torch.Tensor, estimator: Literal["k2", "k3"]
-) -> torch.Tensor:
+def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: Literal["k2", "k3"]) -> torch.Tensor:
     """Estimates KL(policy || reference) from each token sampled from the policy, (tokens,) float.
 
     Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k2 has little variance, k3 is

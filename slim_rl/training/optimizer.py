@@ -14,8 +14,6 @@ def muon_and_adamw(
     chosen = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in chosen]
     return [
-        torch.optim.Muon(
-            matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
-        ),
+        torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas),
     ]

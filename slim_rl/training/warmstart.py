@@ -46,9 +46,7 @@ class Demonstrations:
         self._drawn = list(islice(draw(weights), count))
         counts = Counter(name for name, _ in self._drawn)
         self._tasksets = {name: _demonstrating(game) for name, game in games.items()}
-        self._tasks = {
-            name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()
-        }
+        self._tasks = {name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()}
 
     def __len__(self) -> int:
         return len(self._drawn)
@@ -75,8 +73,7 @@ class Demonstrations:
 def _demonstrating(game: NamedGame) -> Demonstrates:
     if not isinstance(game.taskset, Demonstrates):
         raise UserError(
-            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint "
-            "there."
+            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
         )
     return game.taskset
 
@@ -131,9 +128,7 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
         forks += [fork] * len(said)
     predictors, targets, weights = map(np.array, zip(*learn, strict=True))
     context = np.array([ids, positions, branches, forks])
-    return Tree(
-        context[0], context[1], context[2], context[3], predictors, targets, weights.astype(np.float32)
-    )
+    return Tree(context[0], context[1], context[2], context[3], predictors, targets, weights.astype(np.float32))
 
 
 def _targets(before: int, start: int, said: list[int], first_weight: float) -> list[tuple[int, int, float]]:

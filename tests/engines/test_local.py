@@ -12,8 +12,7 @@ PROMPTS = [[5, 6, 7, 8], [5, 6, 7, 8], [9, 10], [11] * 30]
 def generate(engine, prompts, **sampling):
     async def all_at_once():
         requests = [
-            engine.generate(ids, Sampling(max_new_tokens=12, seed=seed, **sampling))
-            for seed, ids in enumerate(prompts)
+            engine.generate(ids, Sampling(max_new_tokens=12, seed=seed, **sampling)) for seed, ids in enumerate(prompts)
         ]
         return await asyncio.gather(*requests)
 
@@ -63,9 +62,7 @@ def test_what_a_session_kept_is_not_used_for_another_beginning(model, engine):
         await engine.generate([5, 6, 7], Sampling(4, session="s"))
         return await engine.generate([8, 9, 10, 11, 12, 13, 14, 15], Sampling(4, seed=3, session="s"))
 
-    assert asyncio.run(turns()).token_ids == generate_one(
-        LocalEngine(model), [8, 9, 10, 11, 12, 13, 14, 15], 3
-    )
+    assert asyncio.run(turns()).token_ids == generate_one(LocalEngine(model), [8, 9, 10, 11, 12, 13, 14, 15], 3)
 
 
 def generate_one(engine, prompt, seed):

@@ -150,9 +150,7 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_stay(model, token
     save_model(tmp_path / "longer", tiny_qwen(tokenizer, 512, seed=0), tokenizer)
     (tmp_path / "longer/model.safetensors").write_bytes(b"not weights")
     for path in ("longer", "nowhere"):
-        (answer,) = ask(
-            model, tokenizer, [("/update_weights_from_disk", {"model_path": str(tmp_path / path)})], 400
-        )
+        (answer,) = ask(model, tokenizer, [("/update_weights_from_disk", {"model_path": str(tmp_path / path)})], 400)
         assert not answer["success"] and path in answer["message"]
     assert generate(model, tokenizer)["output_ids"]
 
@@ -177,9 +175,7 @@ def test_a_bad_request_gets_400_and_a_sentence(model, tokenizer, path, body, wor
     assert words in answer["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/health", "/health_generate", "/server_info", "/v1/models", "/flush_cache"]
-)
+@pytest.mark.parametrize("path", ["/health", "/health_generate", "/server_info", "/v1/models", "/flush_cache"])
 def test_what_slime_and_the_router_ask_for_is_there(model, tokenizer, path):
     ask(model, tokenizer, [(path, None)])
 

@@ -90,9 +90,7 @@ def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skip
     first = prefect.run("pipeline/laptop")
     assert prefect.state(first, *ENDED) == "COMPLETED"
     assert set(stages_of(prefect, first).values()) == {"skipped", "restored"}
-    repro = subprocess.run(
-        ["dvc", "repro"], cwd=prefect.workspace, env=environment(), capture_output=True, text=True
-    )
+    repro = subprocess.run(["dvc", "repro"], cwd=prefect.workspace, env=environment(), capture_output=True, text=True)
     assert "Data and pipelines are up to date" in repro.stdout
     second = prefect.run("pipeline/laptop")
     assert prefect.state(second, *ENDED) == "COMPLETED"
@@ -129,9 +127,7 @@ def set_up(workspace: Path, url: str, boards: int, **service) -> None:
         studies={"asking": {"references": [PLAYER]}},
     )
     (workspace / "params.yaml").write_text(yaml.safe_dump(values))
-    subprocess.run(
-        [sys.executable, "-m", "stages.games"], cwd=workspace, check=True, stderr=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, "-m", "stages.games"], cwd=workspace, check=True, stderr=subprocess.DEVNULL)
 
 
 def play(prefect: Prefect, workspace: Path, more: str = "") -> subprocess.Popen:
@@ -190,8 +186,7 @@ def test_missing_episodes_are_named_and_the_next_run_plays_just_these(prefect, e
     server = serve("--faults", "1", "--kinds", "500")
     set_up(evaluation, server.url, boards=3, max_retries=0)
     more = (
-        "e.check_services = lambda: None\n"
-        "e.play_batch = e.play_batch.with_options(retries=1, retry_delay_seconds=0.1)"
+        "e.check_services = lambda: None\ne.play_batch = e.play_batch.with_options(retries=1, retry_delay_seconds=0.1)"
     )
     play(prefect, evaluation, more).wait()
     assert server.counts()["calls"] == 6  # three episodes, each tried again once

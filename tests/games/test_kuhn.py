@@ -102,9 +102,7 @@ def test_decisions_are_the_twelve_that_play_leads_to(taskset):
     assert [decision.seat for decision in decisions] == ["first"] * 6 + ["second"] * 6
     assert len({decision.name for decision in decisions}) == 12
     assert len({(decision.seat, *decision.observations) for decision in decisions}) == 12
-    assert [tuple(decision.options) for decision in decisions] == [
-        options(said) for said, _ in INFORMATION_SETS
-    ]
+    assert [tuple(decision.options) for decision in decisions] == [options(said) for said, _ in INFORMATION_SETS]
     met, rng = set(), np.random.default_rng(0)
     for task in taskset.tasks("train", 200):
         game = taskset.load(task)
@@ -169,11 +167,7 @@ def test_the_equilibrium_player_goes_on_after_an_interruption(taskset):
 
 
 def test_a_move_and_a_card_are_one_token(taskset):
-    shown = [
-        taskset.demonstrate(task, seat)
-        for task in taskset.tasks("demonstrations", 100)
-        for seat in taskset.seats
-    ]
+    shown = [taskset.demonstrate(task, seat) for task in taskset.tasks("demonstrations", 100) for seat in taskset.seats]
     corpus = chat_corpus(demo._replace(closings=demo.closings[-1:]) for demo in shown)
     tokenizer = phrase_tokenizer(corpus, taskset.words)
 

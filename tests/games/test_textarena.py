@@ -198,9 +198,7 @@ def test_tasks_name_their_games(name):
     "state",
     [
         *({}, {"seed": "1"}, {"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": None}),
-        *(
-            {"seed": 1, "opening_moves": moves} for moves in ("1", -1, None, 3)
-        ),  # its legal moves are not known
+        *({"seed": 1, "opening_moves": moves} for moves in ("1", -1, None, 3)),  # its legal moves are not known
     ],
 )
 def test_a_damaged_task_is_rejected(state):

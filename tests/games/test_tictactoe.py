@@ -32,9 +32,7 @@ def outcomes(board, perfect):
 
 
 def _won(board):
-    rows = (
-        [board[i : i + 3] for i in (0, 3, 6)] + [board[i::3] for i in range(3)] + [board[::4], board[2:7:2]]
-    )
+    rows = [board[i : i + 3] for i in (0, 3, 6)] + [board[i::3] for i in range(3)] + [board[::4], board[2:7:2]]
     return any(row in ("OOO", "XXX") for row in rows)
 
 
@@ -88,10 +86,7 @@ def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_cont
     taskset = TicTacToeTaskset(Parameters(opening_moves=4), seed=0)
 
     def shown(purpose, count):
-        return [
-            taskset.demonstrate(task, taskset.seats[n % 2])
-            for n, task in enumerate(taskset.tasks(purpose, count))
-        ]
+        return [taskset.demonstrate(task, taskset.seats[n % 2]) for n, task in enumerate(taskset.tasks(purpose, count))]
 
     tokenizer = phrase_tokenizer(chat_corpus(shown("demonstrations", 512)), taskset.words)
 

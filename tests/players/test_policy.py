@@ -65,9 +65,7 @@ def test_a_turn_can_be_decided_elsewhere_and_be_taken_back(engine, words):
     assert one.say(heard("And now?"), call("look")) == said(call("look"))
     assert one.trace.token_ids[-1] == words.eos_token_id and sum(one.trace.loss_mask) == 2
     one.take_back(len(before))
-    assert one.trace.token_ids == before and len(one.trace.logprobs) == len(one.trace.loss_mask) == len(
-        before
-    )
+    assert one.trace.token_ids == before and len(one.trace.logprobs) == len(one.trace.loss_mask) == len(before)
 
 
 def test_what_does_not_fit_the_context_ends_the_dialogue(engine, words):

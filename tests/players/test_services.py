@@ -61,9 +61,7 @@ def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tm
     assert both.status() == "" and both.bills() == {}
     ask(both, 0)
     assert both.status() == "1 calls, 0k tokens, $0.00"
-    with pytest.raises(
-        UserError, match=r"The service judge at .* has no model gpt-4o .*services.judge.model"
-    ):
+    with pytest.raises(UserError, match=r"The service judge at .* has no model gpt-4o .*services.judge.model"):
         ask(both, 0, name="judge")
     assert both.status() == "partner: 1 calls, 0k tokens, $0.00; judge: 1 calls, 0k tokens, $0.00"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.jsonl", "partner.jsonl"]
@@ -142,8 +140,5 @@ def test_a_wrong_key_ends_a_stage_in_a_sentence_before_torch_is_loaded(serve, tm
     imported, _, told = done.stderr.rpartition("error: ")
     assert "openai" in imported and "torch" not in imported
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        told
-        == f"The service judge at {server.base_url} refuses the key in OPENAI_API_KEY; set the right one.\n"
-    )
+    assert told == f"The service judge at {server.base_url} refuses the key in OPENAI_API_KEY; set the right one.\n"
     assert server.counts()["keys"] == [f"Bearer {key}"]

@@ -58,9 +58,7 @@ class Players:
 def test_episodes_come_back_from_disk_as_they_were(tmp_path):
     collected = collect(REQUESTS, Players().play, tmp_path, concurrency=4)
     assert [e.episode_id for e in collected] == [request.episode_id for request in REQUESTS]
-    assert sorted(read_episodes(tmp_path), key=lambda e: e.episode_id) == sorted(
-        collected, key=lambda e: e.episode_id
-    )
+    assert sorted(read_episodes(tmp_path), key=lambda e: e.episode_id) == sorted(collected, key=lambda e: e.episode_id)
     frame = read_frame(tmp_path)
     assert frame["reward.a"].tolist() == [0.5] * 20 and set(frame["seat.a"]) == {"someone"}
     assert (set(frame["turns"]), set(frame["step"]), set(frame["step.metric"])) == ({2.0}, {3}, {7.0})
@@ -132,10 +130,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_nothing_half_written_stays(tmp_pa
         pytest.skip("mounting is not allowed here")
     try:
         write_shard(disk / "00000.parquet", [episode(REQUESTS[0])])
-        noise = [
-            episode(request, turns=[Turn("a", heard(os.urandom(9999).hex()), said(""))])
-            for request in REQUESTS
-        ]
+        noise = [episode(request, turns=[Turn("a", heard(os.urandom(9999).hex()), said(""))]) for request in REQUESTS]
         with pytest.raises(UserError, match=r"00001\.parquet could not be written: the disk is full"):
             write_shard(disk / "00001.parquet", noise)
         assert [path.name for path in disk.iterdir()] == ["00000.parquet"]

@@ -43,9 +43,7 @@ def test_one_call_in_five_fails(seating, requests, tmp_path, shard_episodes):
     assert all(len({episode.game_id for episode in group}) == 1 for group in groups)
     assert all(e.rewards == {"solver": 1.0} and e.traces for e in episodes if e.status == "completed")
     failed = [episode for episode in episodes if episode.status == "failed"]
-    assert all(
-        (e.error, e.rewards, e.traces) == ("BadGateway: the tool server is gone", {}, {}) for e in failed
-    )
+    assert all((e.error, e.rewards, e.traces) == ("BadGateway: the tool server is gone", {}, {}) for e in failed)
     # 36 % of the playings fail: about 35 of the first 96, 12 of the second 35, 4 of the third 12.
     assert 20 < count_failures(tmp_path) < 90 and len(failed) < 20
     dropped = [group for group in groups if first_objection(group, ["no_failed_episode"])]

@@ -59,9 +59,7 @@ def test_a_filter_of_the_users_own_is_named_by_its_import_path():
 
 
 def test_a_filter_that_does_not_exist_is_told_in_a_sentence():
-    with pytest.raises(
-        ValueError, match=r"train\.filters is 'no_such'; name one of .*reward_varies.* import path"
-    ):
+    with pytest.raises(ValueError, match=r"train\.filters is 'no_such'; name one of .*reward_varies.* import path"):
         TrainConfig(filters=["no_such"])
     for name in ("no.such.module:f", f"{__name__}:f", f"{__name__}:", ":f"):
         with pytest.raises(UserError, match=r"There is no module|has no function"):

@@ -67,9 +67,7 @@ def test_partner_and_game_read_text_without_markers(tokenizer, renderer, tasks):
     for seed in range(20):
         episode = played(matching_with(Babbler(tokenizer, seed), renderer), tasks[0])
         read = [turn.read for turn in episode.turns if turn.seat == "player-2"]
-        assert not any(
-            marker in text for text in read for marker in ("<|im_end|>", "<|im_start|>", "<think>")
-        )
+        assert not any(marker in text for text in read for marker in ("<|im_end|>", "<|im_start|>", "<think>"))
 
 
 def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, renderer, tasks):
@@ -385,9 +383,7 @@ def test_an_unknown_player_is_reported_with_those_that_exist(words, echo_rendere
 
 def test_a_seating_of_the_wrong_size_is_reported(words, echo_renderer):
     seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    with pytest.raises(
-        UserError, match=r"games.echo.seating names 2 players, but the game has the seats solver."
-    ):
+    with pytest.raises(UserError, match=r"games.echo.seating names 2 players, but the game has the seats solver."):
         asyncio.run(seating.play(replace(request(seating), seating=("policy", "policy"))))
 
 
@@ -397,6 +393,4 @@ def test_a_chat_model_needs_rules(words, echo_renderer):
     with pytest.raises(
         UserError, match="The game echo has no rules for a chat model, so service:partner cannot play it"
     ):
-        asyncio.run(
-            replace(seating, makers=makers).play(replace(request(seating), seating=("service:partner",)))
-        )
+        asyncio.run(replace(seating, makers=makers).play(replace(request(seating), seating=("service:partner",))))

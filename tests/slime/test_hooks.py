@@ -122,9 +122,7 @@ def test_a_failed_sample_is_played_afresh(tokenizer, tasks):
         while sample.status != Sample.Status.FAILED or not sample.response_length:
             sample = play(args, sample_of(tasks[0]))
         engine.failing, engine.asked = 0.0, []
-        sample.status = (
-            Sample.Status.ABORTED
-        )  # as SLIME may set it, when the sample comes back from its buffer
+        sample.status = Sample.Status.ABORTED  # as SLIME may set it, when the sample comes back from its buffer
         again = play(args, sample)
     assert again.status != Sample.Status.FAILED and not again.remove_sample
     assert again.tokens[: len(engine.asked[0][0])] == engine.asked[0][0]
@@ -159,9 +157,7 @@ def test_failed_samples_do_not_break_slimes_training_batch(tokenizer, tasks):
 
 def sample_with(reward, group=0, seat=None, status=Sample.Status.COMPLETED, text="a"):
     """A sample that another function than ours made, or of a seat of an episode of its own."""
-    sample = Sample(
-        group_index=group, reward=reward, status=status, response=text, tokens=[1, 2], response_length=1
-    )
+    sample = Sample(group_index=group, reward=reward, status=status, response=text, tokens=[1, 2], response_length=1)
     if seat is not None:
         from slim_rl.slime.samples import played
 
@@ -275,9 +271,7 @@ def kuhn_run(tmp_path, monkeypatch):
 def test_an_estimators_state_is_the_local_backends_and_outlives_a_restart(kuhn_run, tmp_path):
     rollouts, local, expected, states = [], {}, [], []
     for rollout in range(3):
-        samples = [
-            s for n in range(6 * rollout, 6 * rollout + 6) for s in play(kuhn_run, kuhn_sample(n, size=2))
-        ]
+        samples = [s for n in range(6 * rollout, 6 * rollout + 6) for s in play(kuhn_run, kuhn_sample(n, size=2))]
         logs.log_rollout(rollout, kuhn_run, samples, None, 1.0)
         episodes = list({s.index: s.metadata["played"].episode for s in samples}.values())
         groups = [episodes[i : i + 2] for i in range(0, len(episodes), 2)]

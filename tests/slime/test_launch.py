@@ -116,9 +116,7 @@ def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
 
 def test_several_games_come_by_weight_until_every_task_has_come(workspace):
     games = {"matching": {**MATCHING["matching"], "weight": 2}, "kuhn": {"seating": ["policy", "policy"]}}
-    tasks = {
-        name: [Task(f"{name}-{n}") for n in range(count)] for name, count in (("matching", 3), ("kuhn", 2))
-    }
+    tasks = {name: [Task(f"{name}-{n}") for n in range(count)] for name, count in (("matching", 3), ("kuhn", 2))}
     launch.prepare(parameters_of(games=games), tasks, tasks, Path("run"))
     train, held_out = (
         [json.loads(line) for line in Path("run", f"{name}.jsonl").read_text().splitlines()]
@@ -139,9 +137,7 @@ def test_several_games_come_by_weight_until_every_task_has_come(workspace):
 
 def test_a_run_that_fails_is_told_in_a_sentence(workspace):
     Path("slime/train.py").write_text("raise SystemExit(3)")
-    with pytest.raises(
-        UserError, match=r"exit code 3 before step 3 was saved.*continues from its last checkpoint"
-    ):
+    with pytest.raises(UserError, match=r"exit code 3 before step 3 was saved.*continues from its last checkpoint"):
         run(parameters_of())
 
 

@@ -43,9 +43,7 @@ def train_and_evaluate(args):
         samples = list(itertools.chain.from_iterable(samples))
     load_function(args.custom_rollout_log_function_path)(0, args, samples, train.metrics, 1.0)
     load_function(args.custom_eval_rollout_log_function_path)(0, args, evaluation.data, None)
-    return SimpleNamespace(
-        args=args, groups=train.samples, samples=samples, evaluation=evaluation.data["held_out"]
-    )
+    return SimpleNamespace(args=args, groups=train.samples, samples=samples, evaluation=evaluation.data["held_out"])
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +90,8 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
     data = converted(rollout.args, rollout.samples)
     columns = ("tokens", "response_lengths", "loss_masks", "rollout_log_probs", "rewards")
     theirs = [
-        TrainedSequence(
-            TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i
-        )
-        for i, (ids, n, mask, logprobs, value) in enumerate(
-            zip(*(data[name] for name in columns), strict=True)
-        )
+        TrainedSequence(TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i)
+        for i, (ids, n, mask, logprobs, value) in enumerate(zip(*(data[name] for name in columns), strict=True))
     ]
     episodes = sorted(read_episodes(rollout.folder / "rollouts"), key=lambda e: e.game_id)
     groups = [list(g) for _, g in itertools.groupby(episodes, key=lambda e: e.game_id)]
@@ -106,9 +100,7 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
     def by_tokens(sequences):
         return sorted((s.trace.token_ids, round(s.advantage, 4), s.advantage) for s in sequences)
 
-    assert [(t, pytest.approx(a, abs=1e-5)) for t, _, a in by_tokens(ours)] == [
-        (t, a) for t, _, a in by_tokens(theirs)
-    ]
+    assert [(t, pytest.approx(a, abs=1e-5)) for t, _, a in by_tokens(ours)] == [(t, a) for t, _, a in by_tokens(theirs)]
 
     model, _ = load_model(trained)
 
@@ -176,10 +168,6 @@ def test_tools_and_several_games_are_played_as_on_the_local_backend(echo, tmp_pa
         if episode.game == "tests.echo":
             assert sample.reward == 1.0 and episode.metrics["calls"] == 2.0
             heard = tokenizer.decode(
-                [
-                    t
-                    for t, m in zip(sample.tokens[-sample.response_length :], sample.loss_mask, strict=True)
-                    if not m
-                ]
+                [t for t, m in zip(sample.tokens[-sample.response_length :], sample.loss_mask, strict=True) if not m]
             )
             assert heard.count("<tool_response>") == 2

@@ -34,9 +34,7 @@ def test_the_interval_of_a_share_is_wilsons():
         (15, 148, 0.0624, 0.1605),
         (0, 20, 0, 0.1611),
     ):
-        found = share(
-            pd.DataFrame({"game_id": range(games), "x": [1] * passed + [0] * (games - passed)}), "x"
-        )
+        found = share(pd.DataFrame({"game_id": range(games), "x": [1] * passed + [0] * (games - passed)}), "x")
         assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
@@ -65,9 +63,7 @@ def test_metrics(metrics):
     assert (base["turns"], base["malformed_calls"]) == (2, 0.95)
     assert metrics["comparison"]["pass_rate_difference"] == pytest.approx(0.7625)
     assert (metrics["outcome"], metrics["study"], metrics["game"]) == ("improved", "accuracy", ADDING)
-    assert metrics["verdict"].startswith(
-        "Training raises the pass rate from 5.0% to 81.2%, a difference of +0.762 ("
-    )
+    assert metrics["verdict"].startswith("Training raises the pass rate from 5.0% to 81.2%, a difference of +0.762 (")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,5 @@ def test_the_page_has_curves_tables_and_no_other_file(reports):
 
 def test_no_finished_episode_is_a_sentence(tmp_path):
     write_solved(tmp_path, [], [1], steps=0)
-    with pytest.raises(
-        UserError, match=r"no finished episodes in .*held-out/base to analyze; `dvc repro` plays them"
-    ):
+    with pytest.raises(UserError, match=r"no finished episodes in .*held-out/base to analyze; `dvc repro` plays them"):
         report_on(tmp_path, GAMES)

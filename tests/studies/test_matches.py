@@ -110,9 +110,7 @@ def test_a_snapshot_that_is_a_checkpoint_is_drawn_once():
          "drawn": 0, "lost": 0, "unfinished": 0, "illegal_moves": 0.0}
         for name in names
     ]  # fmt: skip
-    found = Matches(
-        pd.DataFrame([*played, {**played[0], "player": "random"}]), pd.DataFrame({"step": [0, 3]})
-    )
+    found = Matches(pd.DataFrame([*played, {**played[0], "player": "random"}]), pd.DataFrame({"step": [0, 3]}))
     assert list(found.learning["player"]) == ["step-00000", "trained"]
 
 

@@ -65,9 +65,7 @@ def test_requests_say_who_plays_in_which_series():
     assert [request.episode_id for request in first.requests] == [
         f"matches/base-against-random/{task.game_id}" for task in tasks
     ]
-    assert {(r.seating, r.series, r.game) for r in first.requests} == {
-        (("base", "random"), "matches", "kuhn")
-    }
+    assert {(r.seating, r.series, r.game) for r in first.requests} == {(("base", "random"), "matches", "kuhn")}
 
 
 def test_a_game_of_one_seat_has_no_matches():

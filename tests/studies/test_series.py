@@ -109,17 +109,11 @@ def test_each_game_is_played_as_its_study_says(two_games):
     assert series == sorted([*(f"kuhn/matches/{pair}" for pair in pairs), *solved])
     assert (episodes / "kuhn/solved.json").exists()
     frame = read_frame(episodes / ADDING)
-    assert set(frame["episode_id"]) >= {
-        f"held-out/base/evaluate-{n}#{sample}" for n in range(4) for sample in (0, 1)
-    }
+    assert set(frame["episode_id"]) >= {f"held-out/base/evaluate-{n}#{sample}" for n in range(4) for sample in (0, 1)}
     assert len(frame) == 2 * 4 * 2 and set(frame["seat.solver"]) == {"base", "trained"}
     seats = read_frame(episodes / "kuhn/matches/random-against-trained")
     first, second = (column for column in seats if column.startswith("seat."))
-    assert (
-        set(seats[first]) == {"random"}
-        and set(seats[second]) == {"trained"}
-        and set(seats["series"]) == {"matches"}
-    )
+    assert set(seats[first]) == {"random"} and set(seats[second]) == {"trained"} and set(seats["series"]) == {"matches"}
 
 
 def test_each_game_has_its_report_and_one_page_links_them(two_games):

@@ -105,9 +105,7 @@ def test_what_is_wrong_with_an_estimator_is_told_in_a_sentence(name, sentence):
 
 
 def test_an_estimator_that_does_not_exist():
-    with pytest.raises(
-        ValueError, match=r"train\.advantage is 'rolle'; name one of group, role, or the import path"
-    ):
+    with pytest.raises(ValueError, match=r"train\.advantage is 'rolle'; name one of group, role, or the import path"):
         TrainConfig(advantage="rolle")
     with pytest.raises(UserError, match="There is no module 'no_such_module'"):
         find_estimator("no_such_module:estimate")

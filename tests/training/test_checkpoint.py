@@ -38,9 +38,7 @@ def test_no_code_runs_when_a_state_is_read(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_is_told_in_a_sentence_and_the_state_before_stays(tmp_path):
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:

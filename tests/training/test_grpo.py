@@ -261,9 +261,7 @@ def test_muon_moves_a_matrix_alike_in_all_directions(model, renderer, tmp_path, 
     before = copy.deepcopy(model)
     run(model, renderer, tmp_path, optimizer=optimizer, steps=1)
     layers = (m.get_decoder().layers.parameters() for m in (before, model))
-    moves = [
-        torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2
-    ]
+    moves = [torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2]
     unevenness = [float(sizes[0] / sizes.median()) for sizes in moves]
     assert (sorted(unevenness)[len(moves) // 2] < 2) == alike
 

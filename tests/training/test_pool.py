@@ -59,9 +59,7 @@ def whole(taught, tmp_path_factory):
 def test_snapshots_are_what_the_policy_was_at_their_steps(whole, model, taught, tmp_path):
     folder, _, trained = whole
     assert sorted(p.name for p in (folder / "snapshots").iterdir()) == [f"step-{n:05d}" for n in range(4)]
-    first, second, last = (
-        Qwen3ForCausalLM.from_pretrained(folder / "snapshots" / f"step-{n:05d}") for n in (0, 1, 3)
-    )
+    first, second, last = (Qwen3ForCausalLM.from_pretrained(folder / "snapshots" / f"step-{n:05d}") for n in (0, 1, 3))
     assert same_weights(first, taught) and same_weights(last, trained)
     run(model, tmp_path, steps=1)
     assert same_weights(second, model) and not same_weights(second, taught)

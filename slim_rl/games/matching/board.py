@@ -244,9 +244,7 @@ def _beat_the_mean(tables: np.ndarray, stake: float) -> np.ndarray:
     return alive[_best_sums(tables[..., alive]) > yardstick[alive]]
 
 
-def _beat_each_player(
-    tables: np.ndarray, masks: np.ndarray, stake: float, reward: np.ndarray | None
-) -> np.ndarray:
+def _beat_each_player(tables: np.ndarray, masks: np.ndarray, stake: float, reward: np.ndarray | None) -> np.ndarray:
     """Indices of the candidates that `dialop` keeps.
 
     Filters by bounds that hold for any breaking of ties, cheapest first; scipy, which breaks ties as DialOp does,

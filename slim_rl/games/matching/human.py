@@ -24,9 +24,7 @@ def human_games(path: Path) -> list[Task]:
             tasks.append(_checked(json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)[:300]
-            raise UserError(
-                f"{path}, line {number} is not a human game: {reason.removesuffix('.')}."
-            ) from None
+            raise UserError(f"{path}, line {number} is not a human game: {reason.removesuffix('.')}.") from None
     return tasks
 
 
@@ -42,9 +40,7 @@ def _checked(state: object) -> Task:
     transcript(task)
     earned = round(game.rewards()[SEATS[0]] * game.board.best_assignment_reward)
     if state["proposal_reward"] != earned:
-        raise ValueError(
-            f"it records proposal_reward {state['proposal_reward']!r}, but its log earns {earned}"
-        )
+        raise ValueError(f"it records proposal_reward {state['proposal_reward']!r}, but its log earns {earned}")
     return task
 
 

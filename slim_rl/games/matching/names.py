@@ -200,9 +200,7 @@ def _closest(word: str, names: dict[str, int]) -> frozenset[int]:
         return frozenset([names[word]])
     if len(word) < 4:  # too many names are one edit away from a short word
         return frozenset()
-    near = process.extract(
-        word, names.keys(), scorer=OSA.distance, score_cutoff=1 if len(word) < 6 else 2, limit=None
-    )
+    near = process.extract(word, names.keys(), scorer=OSA.distance, score_cutoff=1 if len(word) < 6 else 2, limit=None)
     least = min((distance for _, distance, _ in near), default=0)
     return frozenset(names[name] for name, distance, _ in near if distance == least)
 

@@ -34,9 +34,7 @@ class ShyPartner(ScriptedPlayer):
         self._always_accept = always_accept
 
     def turn(self, observation: str) -> str:
-        said = observation.partition("Partner: ")[
-            2
-        ]  # the first one: the text that follows may contain it, too
+        said = observation.partition("Partner: ")[2]  # the first one: the text that follows may contain it, too
         if said.startswith("[propose]"):
             return "[accept]" if self._likes(said) else "[reject]"
         text = said.removeprefix("[message] ")
@@ -49,9 +47,7 @@ class ShyPartner(ScriptedPlayer):
     def _likes(self, said: str) -> bool:
         if self._always_accept:
             return True
-        proposal = parse_proposal(
-            said.removeprefix("[propose]").replace(MUST_ANSWER, ""), len(self._view.mask)
-        )
+        proposal = parse_proposal(said.removeprefix("[propose]").replace(MUST_ANSWER, ""), len(self._view.mask))
         values = _values(self._view.numbers, self._view.scale)
         worth = values[np.arange(len(values)), list(proposal)].sum()
         return bool(worth >= values.sum() / len(values))
@@ -148,9 +144,7 @@ def reference_player(
     if name == "own-view":
         return ReferencePlayer(view, scale, 0, "table", rng)
     if name == "bayes":
-        return ReferencePlayer(
-            view, scale, 0, "table", rng, posterior_mean(game.board, player, parameters, rng)
-        )
+        return ReferencePlayer(view, scale, 0, "table", rng, posterior_mean(game.board, player, parameters, rng))
     if asks := re.fullmatch(r"asks-(\d+)-(random|useful|table)", name):
         return ReferencePlayer(view, scale, int(asks[1]), asks[2], rng)
     raise ValueError(

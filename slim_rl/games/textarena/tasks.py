@@ -52,17 +52,13 @@ class TextArenaTaskset:
             game = self.deal(seed=0)
         except AssertionError as error:
             raise UserError(f"TextArena's {environment} is not a game for two: {_line(error)}.") from None
-        except (
-            Exception
-        ) as error:  # whatever the environment needs and this machine lacks: a word list, a key
+        except Exception as error:  # whatever the environment needs and this machine lacks: a word list, a key
             raise UserError(
                 f"TextArena's {environment} cannot be played here: {type(error).__name__}: {_line(error)}."
             ) from None
         self._knows_moves = self.legal_moves(game) is not None
         if parameters.opening_moves and not self._knows_moves:
-            raise UserError(
-                f"games.{name}.opening_moves must be 0: the legal moves of this game are not known."
-            )
+            raise UserError(f"games.{name}.opening_moves must be 0: the legal moves of this game are not known.")
 
     def deal(self, seed: int, game_id: str = "") -> TextArenaGame:
         """A new game; everything random in it is drawn from `seed`."""
@@ -152,9 +148,7 @@ class TextArenaTaskset:
 
     def _mend(self, observation: str, reply: str) -> str:
         if not (moves := MOVE.findall(reply)):
-            raise ValueError(
-                f"There is no move in your reply. Write it in square brackets, like {self.example}."
-            )
+            raise ValueError(f"There is no move in your reply. Write it in square brackets, like {self.example}.")
         return moves[-1]
 
     def legal_moves(self, game: TextArenaGame) -> list[str] | None:
@@ -200,9 +194,7 @@ def registered(name: str) -> str:
     if not name:
         raise UserError("textarena needs the name of a game, as in textarena:Nim-v0.")
     if name not in names:
-        found = process.extract(
-            name, sorted(names), scorer=fuzz.ratio, processor=str.lower, limit=3, score_cutoff=50
-        )
+        found = process.extract(name, sorted(names), scorer=fuzz.ratio, processor=str.lower, limit=3, score_cutoff=50)
         near = f"; did you mean {' or '.join(near for near, *_ in found)}?" if found else "."
         raise UserError(f"TextArena has no game {name!r}{near}")
     return name

@@ -70,9 +70,7 @@ class PerfectPlayer(ScriptedPlayer):
 
 def position(observation: str) -> str:
     """The position that an observation shows."""
-    return "".join(
-        re.findall(r"[0-8OX]", observation.partition("Current Board:")[2].partition("Available")[0])
-    )
+    return "".join(re.findall(r"[0-8OX]", observation.partition("Current Board:")[2].partition("Available")[0]))
 
 
 @cache

@@ -151,11 +151,7 @@ def read_accuracy(found: Found) -> Accuracy:
         wrong = frame[frame["status"] == "failed"] if len(frame) else frame
         if len(wrong) == len(frame):
             folder = found.episodes / "held-out" / model
-            reason = (
-                f"the first failed with {wrong['error'].iloc[0]!r}"
-                if len(wrong)
-                else "`dvc repro` plays them"
-            )
+            reason = f"the first failed with {wrong['error'].iloc[0]!r}" if len(wrong) else "`dvc repro` plays them"
             raise UserError(f"There are no finished episodes in {folder} to analyze; {reason}.")
         episodes[model], failed[model] = measured(frame, model, least), len(wrong)
     training = found.training()

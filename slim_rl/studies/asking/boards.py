@@ -49,9 +49,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
 
 
 def _caption(player: str, row: Any) -> str:
-    oracle = (
-        "" if player == "humans" else f", oracle given information {number(row.oracle_given_information)}"
-    )
+    oracle = "" if player == "humans" else f", oracle given information {number(row.oracle_given_information)}"
     return (
         f"reward {number(row.reward)}, {row.questions} questions, {row.useful_questions} of them useful; "
         f"own view {number(row.own_view)}{oracle}."

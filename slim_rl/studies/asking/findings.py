@@ -116,9 +116,7 @@ def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.Data
         {
             "player": player,
             "episodes": len(sample.episodes),
-            **{
-                name: value for m in shown for name, value in sample.estimates[m.name].numbers(m.name).items()
-            },
+            **{name: value for m in shown for name, value in sample.estimates[m.name].numbers(m.name).items()},
         }
         for player, sample in players.items()
     ]
@@ -141,9 +139,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         **findings.paired["questions"].numbers("questions_difference"),
         **found.asks.numbers("useful_questions_difference"),
         **found.gain.numbers("reward_difference"),
-        "reward_difference_in_standard_errors": found.gain.mean / found.gain.se
-        if found.gain.se
-        else math.nan,
+        "reward_difference_in_standard_errors": found.gain.mean / found.gain.se if found.gain.se else math.nan,
         **found.pays.numbers("reward_over_no_question_player"),
         **found.leak.numbers("leak"),
     }

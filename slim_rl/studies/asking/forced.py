@@ -80,9 +80,7 @@ def forced_maker(arm: str, policy: Policy, size: int) -> PlayerMaker:
     def make(seat: Seat) -> PolicyPlayer:
         assert isinstance(seat.game, MatchingGame)
         session = f"{seat.request.episode_id}/{seat.name}"
-        sampling = Sampling(
-            policy.rules.max_turn_tokens, policy.rules.temperature, seed=seat.seed, session=session
-        )
+        sampling = Sampling(policy.rules.max_turn_tokens, policy.rules.temperature, seed=seat.seed, session=session)
         player = (policy.engine, renderer, sampling)
         if arm == FORBIDDEN:
             return ForbiddenPlayer(*player, proposal=proposal)

@@ -36,9 +36,7 @@ class Intervention:
     def forced(self) -> list[int]:
         """The numbers of questions that were forced on both models."""
         both = [{arm for model, arm in self.rewards if model == name} for name in MODELS]
-        return sorted(
-            int(arm.removeprefix("forced-")) for arm in both[0] & both[1] if arm.startswith("forced")
-        )
+        return sorted(int(arm.removeprefix("forced-")) for arm in both[0] & both[1] if arm.startswith("forced"))
 
     def reward(self, model: str, arm: str) -> Estimate:
         return self._mean(self._of(model, arm))
@@ -54,9 +52,7 @@ class Intervention:
         """Slope of the reward over the number of forced questions."""
         k = np.array(self.forced, float)
         weights = (k - k.mean()) / ((k - k.mean()) ** 2).sum()
-        return self._mean(
-            sum(w * self._of(model, f"forced-{n}") for w, n in zip(weights, self.forced, strict=True))
-        )
+        return self._mean(sum(w * self._of(model, f"forced-{n}") for w, n in zip(weights, self.forced, strict=True)))
 
     @cached_property
     def parts(self) -> dict[str, Estimate]:
@@ -83,9 +79,7 @@ class Intervention:
         for model, arm in self.rewards:
             reward = self.reward(model, arm)
             forced = int(arm.removeprefix("forced-")) if arm.startswith("forced") else math.nan
-            rows.append(
-                [model, arm, forced, self.asked(model, arm).mean, reward.mean, reward.low, reward.high]
-            )
+            rows.append([model, arm, forced, self.asked(model, arm).mean, reward.mean, reward.low, reward.high])
         columns = ["model", "arm", "forced", "questions", "reward", "reward_low", "reward_high"]
         return pd.DataFrame(rows, columns=columns)
 

@@ -47,9 +47,7 @@ MEASURES = (
         "Useful questions",
         "those about a score that the agent neither sees nor has asked about before",
     ),
-    Measure(
-        "wasted_share", "Wasted", "share of all questions that were not useful", ".0%", "wasted", "questions"
-    ),
+    Measure("wasted_share", "Wasted", "share of all questions that were not useful", ".0%", "wasted", "questions"),
     Measure(
         "answered_share",
         "With a number",
@@ -139,9 +137,7 @@ class Sample:
         return means | {m.name: estimate(self.episodes, m.of, m.per) for m in MEASURES if m.per}
 
 
-def read_sample(
-    folder: Path, players: Collection[str], processes: int = 1, game: str | None = None
-) -> Sample:
+def read_sample(folder: Path, players: Collection[str], processes: int = 1, game: str | None = None) -> Sample:
     """The episodes in `folder`.
 
     Args:

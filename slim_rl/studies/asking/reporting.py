@@ -58,9 +58,7 @@ def report(found: Found) -> Report:
         dict(
             findings=findings,
             judged=findings.verdict,
-            dialogues=sample_of_dialogues(
-                findings.held_out, findings.human_boards.get("humans"), findings.training
-            ),
+            dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
             board=board_of(found.game),
             title=title,
             measures=MEASURES,

@@ -46,9 +46,7 @@ class SelfPlay:
     def gains(self) -> dict[str, Estimate]:
         """By pairing: what training added to the reward on the same boards."""
         return {
-            pairing: paired_difference(
-                self.episodes[pairing, "trained"], self.episodes[pairing, "base"], "reward"
-            )
+            pairing: paired_difference(self.episodes[pairing, "trained"], self.episodes[pairing, "base"], "reward")
             for pairing in PAIRINGS
         }
 
@@ -73,10 +71,10 @@ class SelfPlay:
                 "they say to each other serves them alone."
             )
         if any(more.high < 0 for more in self.own.values()):
-            return "The pair learnt to play, and serves a scripted partner that it never met at least as well as itself."
-        return (
-            "The pair learnt to play; whether it plays better with itself than with strangers cannot be told."
-        )
+            return (
+                "The pair learnt to play, and serves a scripted partner that it never met at least as well as itself."
+            )
+        return "The pair learnt to play; whether it plays better with itself than with strangers cannot be told."
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -94,9 +92,7 @@ def read_selfplay(folder: Path) -> SelfPlay | None:
     """The episodes of all PAIRINGS; None if the model was not trained in both seats."""
     if not (folder / "self-play").exists():
         return None
-    return SelfPlay(
-        {(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS}
-    )
+    return SelfPlay({(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS})
 
 
 def _measured(folder: Path) -> pd.DataFrame:

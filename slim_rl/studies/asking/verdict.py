@@ -23,9 +23,7 @@ MIN_SHARE = 0.5
 """This share of the gain must lie above what a player earns that asks nothing. Where boards leak, a model that asks may
 earn a little more than that player, and still gain mostly without asking."""
 
-Outcome = Literal[
-    "supported", "asks more without gain", "gains without asking", "not supported", "too little data"
-]
+Outcome = Literal["supported", "asks more without gain", "gains without asking", "not supported", "too little data"]
 
 
 class Criterion(NamedTuple):

@@ -33,9 +33,7 @@ def solve(
 
 
 @torch.inference_mode()
-def option_logprobs(
-    model: PreTrainedModel, renderer: Renderer, decision: Decision, temperature: float
-) -> torch.Tensor:
+def option_logprobs(model: PreTrainedModel, renderer: Renderer, decision: Decision, temperature: float) -> torch.Tensor:
     """Log-probability that the model, sampled at `temperature`, says each option of the decision, (options,) float64."""
     ids: list[int] = []
     for i, observation in enumerate(decision.observations):

@@ -59,9 +59,7 @@ class Matches:
         if opponent == EACH_OTHER:
             opponent = MODELS[player == MODELS[0]]
         chosen = self.played
-        return chosen[
-            (chosen["player"] == player) & (chosen["opponent"] == opponent) & (chosen["seat"] == seat)
-        ]
+        return chosen[(chosen["player"] == player) & (chosen["opponent"] == opponent) & (chosen["seat"] == seat)]
 
     def share(self, outcome: str, player: str, opponent: str, seat: str) -> Share:
         return share(self.rows(player, opponent, seat), outcome)
@@ -84,9 +82,7 @@ class Matches:
         better = [where for where, gain in gains.items() if gain.low > 0]
         worse = [where for where, gain in gains.items() if gain.high < 0]
         if len(better) == len(gains):
-            return (
-                "The trained model plays better than the base model against every opponent, from every seat."
-            )
+            return "The trained model plays better than the base model against every opponent, from every seat."
         parts = ("better", better), ("worse", worse)
         found = [f"{how} against {', '.join(where)}" for how, where in parts if where]
         if not found:
@@ -135,9 +131,7 @@ class Matches:
     @cached_property
     def exactly(self) -> pd.DataFrame:
         """The exact solution of each model, by step."""
-        rows = [
-            {"player": player, "step": self._step(player), **values} for player, values in self.solved.items()
-        ]
+        rows = [{"player": player, "step": self._step(player), **values} for player, values in self.solved.items()]
         return pd.DataFrame(rows).sort_values(["step", "player"], ignore_index=True)
 
     @cached_property
@@ -167,9 +161,7 @@ class Matches:
         found["comparison"] = {}
         for opponent in self.opponents:
             gains = {seat: self.gain(opponent, seat) for seat in self.seats}
-            found["comparison"][opponent] = {
-                s: gain.numbers("reward_difference") for s, gain in gains.items()
-            }
+            found["comparison"][opponent] = {s: gain.numbers("reward_difference") for s, gain in gains.items()}
             for model in MODELS:
                 found[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
         return found
@@ -189,9 +181,7 @@ def read_matches(found: Found) -> Matches:
     frame = found.series("matches")
     frame = frame[frame["status"].isin(("completed", "truncated"))] if len(frame) else frame
     if frame.empty:
-        raise UserError(
-            f"There are no finished games in {found.episodes / 'matches'}; `dvc repro` plays them."
-        )
+        raise UserError(f"There are no finished games in {found.episodes / 'matches'}; `dvc repro` plays them.")
     ended = frame["status"] == "completed"
     seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
     parts = []

@@ -21,9 +21,7 @@ def series(run: Evaluation) -> Iterator[Series]:
     parameters, seats = run.parameters, run.game.taskset.seats
     assert isinstance(parameters, Parameters)
     if len(seats) != 2:
-        raise UserError(
-            f"The study matches needs a game of two seats, but {run.game.name} has {', '.join(seats)}."
-        )
+        raise UserError(f"The study matches needs a game of two seats, but {run.game.name} has {', '.join(seats)}.")
     opponents = parameters.opponents
     if not opponents and isinstance(run.game.taskset, HasOpponents):
         opponents = run.game.taskset.opponents

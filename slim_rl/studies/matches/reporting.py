@@ -95,9 +95,7 @@ def _exact_figure(exactly: pd.DataFrame) -> Figure:
     axes = figure.subplots()
     names = [name for name in exactly if name not in ("player", "step", "other")]
     for name, (colour, line), marker in zip(names, LINES, "os^Dv", strict=False):
-        axes.plot(
-            exactly["step"], exactly[name], marker, ls=line, color=colour, label=name.replace("_", " of the ")
-        )
+        axes.plot(exactly["step"], exactly[name], marker, ls=line, color=colour, label=name.replace("_", " of the "))
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.set(xlabel="training step", ylabel="a game, in the game's units")
     whole_numbers(axes)

@@ -65,9 +65,7 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
     """
     values = [_plain(value) for value in find_estimator(config.advantage)(played, config, state)]
     if len(values) != len(played):
-        raise UserError(
-            f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences."
-        )
+        raise UserError(f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences.")
     for value, (_, episode, seat) in zip(values, played, strict=True):
         sampled = sum(episode.traces[seat].loss_mask)
         if isinstance(value, list) and len(value) != sampled:

@@ -37,9 +37,7 @@ def group_advantages(rewards: torch.Tensor, groups: torch.Tensor, divide_by_std:
         return (sums / sizes)[index]
 
     highest, lowest = (
-        torch.zeros(len(sizes), dtype=rewards.dtype).scatter_reduce_(
-            0, index, rewards, how, include_self=False
-        )
+        torch.zeros(len(sizes), dtype=rewards.dtype).scatter_reduce_(0, index, rewards, how, include_self=False)
         for how in ("amax", "amin")
     )
     # Where all rewards are equal the advantage is exactly 0, without the rounding error of the mean.

@@ -151,8 +151,7 @@ def uses(*dialogue):
     """By question: what became of it; turns alternate, the agent begins."""
     turns = [(AGENT if i % 2 == 0 else PARTNER, text) for i, text in enumerate(dialogue)]
     return [
-        {name for name in asked._fields[2:] if getattr(asked, name)}
-        for asked in classify(turns, AGENT, SEEN, SIZE)
+        {name for name in asked._fields[2:] if getattr(asked, name)} for asked in classify(turns, AGENT, SEEN, SIZE)
     ]
 
 

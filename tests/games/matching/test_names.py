@@ -77,9 +77,7 @@ def test_an_unknown_name_is_refused_with_the_choices(text):
 
 
 def test_first_and_last_name_of_two_reviewers_are_ambiguous():
-    with pytest.raises(
-        UnknownName, match='"Andrei Patel" could be the reviewer Sofia Patel or Andrei Petrov'
-    ):
+    with pytest.raises(UnknownName, match='"Andrei Patel" could be the reviewer Sofia Patel or Andrei Petrov'):
         resolve_reviewer("Andrei Patel", 8)
 
 

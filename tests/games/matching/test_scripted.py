@@ -52,9 +52,7 @@ def test_it_never_volunteers_a_number(text):
 
 
 def propose(assignment):
-    return (
-        f"[propose] {format_proposal(assignment)}\nYou can output one of these choices: [accept] or [reject]"
-    )
+    return f"[propose] {format_proposal(assignment)}\nYou can output one of these choices: [accept] or [reject]"
 
 
 def test_it_weighs_proposals_by_its_own_numbers():

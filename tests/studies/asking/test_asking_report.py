@@ -44,9 +44,7 @@ def copy(run, tmp_path):
 
 def test_the_verdict_comes_first(page):
     text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
-    assert re.search(
-        r"Does a language model learn to ask questions.*?\?\s+Supported: ", text.split("</h1>")[0]
-    )
+    assert re.search(r"Does a language model learn to ask questions.*?\?\s+Supported: ", text.split("</h1>")[0])
     assert "The no-question Bayesian player is beaten" in text
     assert "forbidden to ask, the trained model earns less by 0.1" in text
 
@@ -63,9 +61,7 @@ def test_everybody_is_in_the_report(page):
 
 
 def test_the_report_needs_nothing_else_and_every_figure_is_described(page):
-    assert all(
-        source.startswith(("data:", "#")) for source in re.findall(r'<\w[^>]*? (?:src|href)="([^"]*)"', page)
-    )
+    assert all(source.startswith(("data:", "#")) for source in re.findall(r'<\w[^>]*? (?:src|href)="([^"]*)"', page))
     figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
     assert len(figures) == 6
     for figure in figures:
@@ -190,9 +186,7 @@ def test_a_missing_folder_is_told_in_a_sentence(missing, copy):
 
 def test_only_failed_episodes_are_told_with_the_reason(tmp_path):
     write_players(tmp_path, base=dict(reward=0.8, games=5, failed=5))
-    with pytest.raises(
-        UserError, match=r"All 5 episodes in .* failed, the first with 'TimeoutError: no answer'"
-    ):
+    with pytest.raises(UserError, match=r"All 5 episodes in .* failed, the first with 'TimeoutError: no answer'"):
         read_players(tmp_path)
 
 

@@ -50,9 +50,7 @@ def test_filters_and_search(open_page):
     page.get_by_role("button", name="Show all").click()
     expect(count).to_contain_text(f"{everything} of {everything}")
     page.locator("select[name=step]").select_option("8")
-    assert (
-        all("step 8" in text for text in page.locator("#episodes a").all_inner_texts()) and 0 < shown() <= 6
-    )
+    assert all("step 8" in text for text in page.locator("#episodes a").all_inner_texts()) and 0 < shown() <= 6
     page.get_by_role("button", name="Show all").click()
     page.get_by_label("What was said").fill("BROKEN INTO")
     expect(count).to_contain_text(f"1 of {everything}")
@@ -85,9 +83,7 @@ def test_a_board_shows_what_was_seen_asked_and_assigned(open_page):
     boards = page.locator("#episode .chat").first.locator("table.board")
     boards.first.wait_for()
     agent, partner = boards.all()
-    assert agent.locator(".known").all_inner_texts() == [
-        "44 \u2605"
-    ]  # the one cell that it sees, also assigned
+    assert agent.locator(".known").all_inner_texts() == ["44 \u2605"]  # the one cell that it sees, also assigned
     assert agent.locator(".asked").count() == 1  # and also the one it asked about
     assert agent.locator(".asked").get_attribute("title") == (
         "Ava Li, BLEU: seen; asked, question 1: known, answered with a number; assigned in the end"

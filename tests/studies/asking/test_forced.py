@@ -20,9 +20,7 @@ def play(matching, renderer):
     def play(arm, engine, tasks):
         maker = forced_maker(arm, Policy(engine, PolicyRules(renderer, 32, 1.0)), size=3)
         seating = Seating({"matching": matching}, {"base": maker}, 0)
-        requests = [
-            Request(f"{arm}/{t.game_id}", "matching", t, ("base", "scripted"), arm=arm) for t in tasks
-        ]
+        requests = [Request(f"{arm}/{t.game_id}", "matching", t, ("base", "scripted"), arm=arm) for t in tasks]
 
         async def all_of_them():
             return await asyncio.gather(*map(seating.play, requests))
@@ -59,10 +57,7 @@ def test_in_every_arm_just_the_sampled_tokens_are_marked(arm, play, engine, task
     for episode in play(arm, engine, tasks):
         trace = episode.traces[AGENT]
         assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
-        assert all(
-            bool(mask) == (logprob != 0)
-            for mask, logprob in zip(trace.loss_mask, trace.logprobs, strict=True)
-        )
+        assert all(bool(mask) == (logprob != 0) for mask, logprob in zip(trace.loss_mask, trace.logprobs, strict=True))
         assert sum(trace.loss_mask) > 0
 
 
@@ -76,9 +71,7 @@ def test_k_questions_are_forced_and_then_a_proposal(k, play, engine, matching, r
         assert episode.metrics[f"{AGENT}.useful_questions"] == len(asked) == min(k, len(unknown))
         # The questions are context, token for token as the model would have said them.
         trace = episode.traces[AGENT]
-        context = " ".join(
-            str(t) for t, mask in zip(trace.token_ids, trace.loss_mask, strict=True) if not mask
-        )
+        context = " ".join(str(t) for t, mask in zip(trace.token_ids, trace.loss_mask, strict=True) if not mask)
         for question in asked:
             assert " ".join(map(str, renderer.turn(question))) in context
 
@@ -106,8 +99,6 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, r
 def test_a_proposal_begins_with_tokens_that_the_model_knows_from_training(renderer):
     beginning = list(proposal_beginning(renderer, 3))
     for first in ("Ava Li", "Noah Wilson"):
-        whole = renderer.turn(
-            f"[propose] Proposal:\nBLEU: {first}\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
-        )
+        whole = renderer.turn(f"[propose] Proposal:\nBLEU: {first}\nElectra: Daniel Nguyen\nGloVe: Sofia Patel")
         assert whole[: len(beginning)] == beginning
     assert renderer.parse(beginning) == said("[propose] Proposal:\nBLEU:")

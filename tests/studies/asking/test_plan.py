@@ -29,9 +29,7 @@ def test_series_and_ids(evaluate):
     assert [request.episode_id for request in forced] == [
         f"intervention/trained-forced-3/{task.game_id}" for task in run.tasks[:2]
     ]
-    assert {(r.series, r.arm, r.seating) for r in forced} == {
-        ("intervention", "forced-3", ("trained", "scripted"))
-    }
+    assert {(r.series, r.arm, r.seating) for r in forced} == {("intervention", "forced-3", ("trained", "scripted"))}
     assert len(series["held-out/base"].requests) == 3 and len(series["human-boards/random"].requests) == 100
 
 

@@ -29,9 +29,7 @@ def probed(evaluate):
 
     def probed(change=lambda turn: turn, games=40):
         def partner(seat):
-            return TextSeat(
-                Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change)
-            )
+            return TextSeat(Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change))
 
         series = next(plan.series(evaluate(count=games)))
         seating = series.seating()
@@ -45,9 +43,7 @@ def probed(evaluate):
 def found(probed, tmp_path):
     def found(change=lambda turn: turn):
         write_shard(tmp_path / "00000.parquet", probed(change))
-        return {
-            kind: (s.unasked.mean, s.wrong.mean, s.withheld.mean) for kind, s in shyness(tmp_path).items()
-        }
+        return {kind: (s.unasked.mean, s.wrong.mean, s.withheld.mean) for kind, s in shyness(tmp_path).items()}
 
     return found
 
