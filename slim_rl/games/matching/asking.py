@@ -9,7 +9,7 @@ from slim_rl.games.matching.names import REVIEWERS, find_mentions
 from slim_rl.games.matching.questions import Pair, asked_pairs, named_pairs, read_clauses
 
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
-_CLOSED = re.compile(r"[^?]*\w[^?]*\?+")
+_MARK = re.compile(r"(?<=\?)(?!\?)")
 _REFUSES = re.compile(
     r"""\b (?: (?:do|does|did|can|could) (?:n['\u2019]?t|[ ]?not) [ ] (?:know|have|see|say|tell)
     | no[ ](?:info|information|idea|data|score|clue) | not[ ]sure | unsure | hard[ ]to[ ]say
@@ -53,7 +53,7 @@ def find_questions(message: str, size: int) -> list[Question]:
     """
     found: list[Question] = []
     for text, asks, pairs in read_clauses(message, size):
-        parts = _CLOSED.findall(text)
+        parts = [part for part in _MARK.split(text) if "?" in part and re.search(r"\w", part)]
         if asks and len(parts) > 1:
             found += [Question(part, tuple(asked_pairs(part, size))) for part in parts]
         elif asks:
@@ -78,9 +78,7 @@ def classify(turns: Sequence[tuple[str, str]], asker: str, seen: Seen, size: int
     for number, (seat, text) in enumerate(turns):
         message = _message(text) if seat == asker else None
         questions = find_questions(message, size) if message else ()
-        reply = (
-            next((said for speaker, said in turns[number + 1 :] if speaker != asker), "") if questions else ""
-        )
+        reply = next((said for speaker, said in turns[number + 1 :] if speaker != asker), "") if questions else ""
         for question in questions:
             pairs = question.pairs
             found.append(

@@ -136,19 +136,19 @@ def read_clauses(text: str, size: int) -> tuple[Clause, ...]:
     subject_asked = False  # whether it asked about them
     listing = False  # whether this is a line below "Please tell me your scores for:"
     for clause in _clauses(text):
-        mentions = _included(clause, find_mentions(clause, size))
+        asks, mentions = _asks(clause), _included(clause, find_mentions(clause, size))
         pairs: tuple[Pair, ...] = ()
         if _suggests(clause):
             subject, listing = [], False
         else:
             listing = listing and bool(mentions)
-            for_scores = (listing or _asks(clause)) and not _states(clause)
+            for_scores = (listing or asks) and not _states(clause)
             if for_scores:
                 mentions = _completed(clause, mentions, subject, subject_asked)
                 pairs = tuple(named_pairs(mentions, clause))
             listing = for_scores and (listing or clause.endswith(":"))
             subject, subject_asked = mentions, for_scores
-        read.append(Clause(clause, _asks(clause), pairs))
+        read.append(Clause(clause, asks, pairs))
     return tuple(read)
 
 
@@ -175,9 +175,7 @@ def _asks(clause: str) -> bool:
     if "?" in clause or _BEGINS.match(clause) or re.search(r"\bplease\W*$", clause, re.IGNORECASE):
         return True
     opening = _OPENS.search(clause)
-    return opening is not None and (
-        not re.search(r"\w", clause[: opening.start()]) or bool(_TOPIC.match(clause))
-    )
+    return opening is not None and (not re.search(r"\w", clause[: opening.start()]) or bool(_TOPIC.match(clause)))
 
 
 def _suggests(clause: str) -> bool:
@@ -204,9 +202,7 @@ def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
     return [mention for run in runs if not _EXCLUDES.search(clause[: run[0].start]) for mention in run]
 
 
-def _completed(
-    clause: str, mentions: list[Mention], subject: list[Mention], subject_asked: bool
-) -> list[Mention]:
+def _completed(clause: str, mentions: list[Mention], subject: list[Mention], subject_asked: bool) -> list[Mention]:
     """The mentions of a clause that asks, with the names that an echo or a follow-up takes from the clause before."""
     rest, end = [], 0
     for mention in mentions:
