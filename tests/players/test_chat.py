@@ -28,14 +28,11 @@ def reply(services, messages=ASK, seed=0):
     return asyncio.run(services["partner"].reply(messages, seed))
 
 
-def evaluation(
-    services, count, folder, player="asks-4-random", partner=PARTNER, accept=False, at_once=100, **options
-):
+def evaluation(services, count, folder, player="asks-4-random", partner=PARTNER, accept=False, at_once=100, **options):
     game = load_games({"matching": Parameters(always_accept=accept)}, seed=0)["matching"]
     seating = Seating({"matching": game}, service_makers({player, partner}, services), seed=0)
     requests = [
-        Request(f"e/{task.game_id}", "matching", task, (player, partner))
-        for task in game.taskset.tasks("train", count)
+        Request(f"e/{task.game_id}", "matching", task, (player, partner)) for task in game.taskset.tasks("train", count)
     ]
     return collect(requests, seating.play, folder, at_once, status=services.status, **options)
 
@@ -74,9 +71,7 @@ def test_no_call_is_made_for_a_proposal_that_is_accepted_anyway(serve, services,
     assert server.counts()["calls"] == 0 and one.status() == "" and one.bills() == {}
 
 
-def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go_on(
-    serve, services, tmp_path
-):
+def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go_on(serve, services, tmp_path):
     server = serve("--faults", "0.5", "--kinds", "500")
     episodes = evaluation(services(partner=server.config(max_retries=0)), 40, tmp_path)
     assert {episode.status for episode in episodes} == {"completed", "failed"}
@@ -176,9 +171,7 @@ def test_never_more_requests_in_any_minute_than_allowed(serve, services):
 def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, services, tmp_path):
     server = serve("--faults", "0.2")
     config, ledgers = server.config(max_cost_dollars=0.1), {"folder": tmp_path}
-    with pytest.raises(
-        UserError, match=r"services.partner.max_cost_dollars \(0.1\) is reached: \$0.\d+ in \d+ calls"
-    ):
+    with pytest.raises(UserError, match=r"services.partner.max_cost_dollars \(0.1\) is reached: \$0.\d+ in \d+ calls"):
         evaluation(services(partner=config, **ledgers), 40, tmp_path / "e", at_once=20)
     spent = services(partner=config, **ledgers).bills()["partner"]["dollars"]
     assert 0.05 < spent <= 0.1
@@ -213,6 +206,10 @@ def test_a_reply_is_repaired_if_possible(serve, services):
     assert one.bills()["partner"]["repaired_turns"] == 1
 
 
+def test_a_reply_that_is_no_text_is_made_one(serve, services):
+    assert reply(services(partner=serve("--says", "Hello \ud83d").config())).text == "Hello ?"
+
+
 # The key
 
 
@@ -227,9 +224,7 @@ def test_a_key_is_needed_and_must_be_one(monkeypatch, serve, services):
     assert "sk-abc" not in str(told.value)
 
 
-def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_message(
-    serve, services, tmp_path, key
-):
+def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_message(serve, services, tmp_path, key):
     server = serve("--faults", "1", "--kinds", "500")
     one = services(partner=server.config(max_retries=0), folder=tmp_path)
     episodes = evaluation(one, 3, tmp_path / "e")
@@ -291,9 +286,7 @@ def test_ctrl_c_ends_the_dialogues_and_writes_those_that_had_ended(serve, tmp_pa
     os.kill(child, signal.SIGINT)
     os.waitpid(child, 0)
     assert time.monotonic() - started < 5  # by itself, not when all are played
-    assert (
-        16 <= len(read_frame(tmp_path / "e")) < 1000
-    )  # in a shard; at most 4 were not yet known to have ended
+    assert 16 <= len(read_frame(tmp_path / "e")) < 1000  # in a shard; at most 4 were not yet known to have ended
     assert not list(tmp_path.rglob(".journal.jsonl"))
 
 
