@@ -46,8 +46,7 @@ _STYLE = {
     "figure.facecolor": PAPER,
     "hatch.linewidth": 0.5,
     **dict.fromkeys(
-        ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"),
-        INK,
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), INK
     ),
     "svg.hashsalt": "slim_rl",  # the same figure is the same file
 }
@@ -131,8 +130,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
         lambda part: figure.savefig(part, format="svg", metadata={"Date": None, "Creator": None}),
     )
     write_whole(
-        folder / f"{name}.png",
-        lambda part: figure.savefig(part, format="png", dpi=300, metadata={"Software": None}),
+        folder / f"{name}.png", lambda part: figure.savefig(part, format="png", dpi=300, metadata={"Software": None})
     )
 
 

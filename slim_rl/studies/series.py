@@ -14,14 +14,7 @@ from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
 from slim_rl.rollout.context import check_context
-from slim_rl.rollout.seating import (
-    PlayerMaker,
-    PolicyRules,
-    Request,
-    Seating,
-    checkpoint_makers,
-    service_makers,
-)
+from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating, checkpoint_makers, service_makers
 from slim_rl.studies.config import EvaluateConfig
 
 Makers = Mapping[str, Callable[[], PlayerMaker]]

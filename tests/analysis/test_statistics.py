@@ -7,12 +7,7 @@ from scipy import stats
 
 from fixtures.simulations import coverage
 from slim_rl.analysis import statistics
-from slim_rl.analysis.statistics import (
-    estimate,
-    paired_difference,
-    pooled,
-    step_estimates,
-)
+from slim_rl.analysis.statistics import estimate, paired_difference, pooled, step_estimates
 
 
 def table(values, games=None, **columns):

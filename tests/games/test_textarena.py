@@ -76,10 +76,7 @@ def test_games_played_at_once_are_those_played_alone(name, order, seed):
 @pytest.mark.parametrize("name", PLAYED)
 @pytest.mark.parametrize("rules", [{}, SPIRAL])
 @settings(max_examples=10, deadline=None)
-@given(
-    moves=st.lists(st.sampled_from(["random", "[99]", "hello", "[0 0]", ""]), max_size=12),
-    number=st.integers(0, 9),
-)
+@given(moves=st.lists(st.sampled_from(["random", "[99]", "hello", "[0 0]", ""]), max_size=12), number=st.integers(0, 9))
 def test_rewards_add_up_whatever_is_said(name, rules, moves, number):
     taskset = named(name, **rules)
     game, rng = new_game(taskset, number), np.random.default_rng(number)

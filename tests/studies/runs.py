@@ -33,19 +33,10 @@ def solved(player, passed, samples=1, step=0, series="held-out", failed=0):
             broken = ToolCall("add", status="invalid_json", raw="<tool_call>{</tool_call>")
             call = ToolCall("add", {"numbers": [task, 1]}, raw='<tool_call>{"name": "add"}</tool_call>')
             turns = [
-                Turn(
-                    "solver",
-                    heard(f"What is {task} + 1?"),
-                    Message("assistant", "", (call if reward else broken,)),
-                ),
+                Turn("solver", heard(f"What is {task} + 1?"), Message("assistant", "", (call if reward else broken,))),
                 Turn("solver", (Message("tool", f"Sum: {task + 1}"),), said(f"It is {task + 1}.")),
             ]
-            metrics = {
-                "turns": 2.0,
-                "calls": 1.0,
-                "calls.invalid_json": 1 - reward,
-                "calls.unknown_tool": 0.0,
-            }
+            metrics = {"turns": 2.0, "calls": 1.0, "calls.invalid_json": 1 - reward, "calls.unknown_tool": 0.0}
             name = f"{series}/{player}/{step}/held-{task}/{sample}"
             episode = Episode(name, f"held-{task}", ADDING, {"solver": player}, series, step=step)
             if sample >= samples:

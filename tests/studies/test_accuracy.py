@@ -29,11 +29,7 @@ def metrics(reports):
 
 def test_the_interval_of_a_share_is_wilsons():
     """The values are those of Newcombe (1998, Statist. Med. 17:857), table I."""
-    for passed, games, low, high in (
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0, 0.1611),
-    ):
+    for passed, games, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611)):
         found = share(pd.DataFrame({"game_id": range(games), "x": [1] * passed + [0] * (games - passed)}), "x")
         assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
@@ -69,11 +65,7 @@ def test_metrics(metrics):
 @pytest.mark.parametrize(
     ("base", "trained", "verdict"),
     [
-        (
-            [1, 0] * 20,
-            [0, 1] * 20,
-            "It is not shown that training changes the pass rate: 50.0% before, 50.0% after",
-        ),
+        ([1, 0] * 20, [0, 1] * 20, "It is not shown that training changes the pass rate: 50.0% before, 50.0% after"),
         ([1] * 30 + [0] * 10, [0] * 40, "Training lowers the pass rate from 75.0% to 0.0%"),
         ([1], [1], "Too little data: the models share 1 held-out tasks."),
     ],

@@ -22,10 +22,7 @@ def test_calls_and_results_are_folded_and_seats_have_their_players(open_page):
     page.locator("#episodes a").first.click()
     base, trained = page.locator("#episode .chat").all()
     expect(trained.locator(".turn b").first).to_have_text("solver: Trained model")
-    call, result = (
-        trained.locator("details", has_text="Calls add"),
-        trained.locator("details", has_text="Result"),
-    )
+    call, result = (trained.locator("details", has_text="Calls add"), trained.locator("details", has_text="Result"))
     expect(call.locator("pre")).to_be_hidden()
     call.locator("summary").click()
     expect(call.locator("pre")).to_have_text('<tool_call>{"name": "add"}</tool_call>')

@@ -66,13 +66,7 @@ class MatchingEnv:
         message = self._unread[turn] if turn else ""
         if turn:
             self._unread[turn] = ""
-        return {
-            **texts,
-            "turn_player": turn,
-            "done": turn is None,
-            "role": "user",
-            "obs_str": message,
-        }
+        return {**texts, "turn_player": turn, "done": turn is None, "role": "user", "obs_str": message}
 
     def _info(self) -> dict[str, Any]:
         game = self._playing()

@@ -39,17 +39,7 @@ class Prober(ScriptedPlayer):
         vague, pleading = ([f"[message] {text}" for text in texts] for texts in (VAGUE, PLEADING))
         proposal = "[propose] " + format_proposal(range(game.board.size))
         self._script = iter(
-            [
-                vague[0],
-                *direct[:1],
-                vague[1],
-                pleading[0],
-                *direct[1:2],
-                pleading[1],
-                *direct[2:],
-                vague[2],
-                proposal,
-            ]
+            [vague[0], *direct[:1], vague[1], pleading[0], *direct[1:2], pleading[1], *direct[2:], vague[2], proposal]
         )
 
     def turn(self, observation: str) -> str:

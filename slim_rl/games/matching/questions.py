@@ -80,8 +80,7 @@ _SUGGESTS = _words(r"""
     | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
 """)
 _SEEKS_APPROVAL = re.compile(
-    r"\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good)\W*$",
-    re.IGNORECASE,
+    r"\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good)\W*$", re.IGNORECASE
 )
 # "I think Ava would be good for SWAG?" is a statement in spite of its question mark.
 _STATES = re.compile(

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from slim_rl.analysis.statistics import (
-    WINDOW,
-    Estimate,
-    Share,
-    estimate,
-    paired_difference,
-    share,
-    step_estimates,
-)
+from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, paired_difference, share, step_estimates
 from slim_rl.core.errors import UserError
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.studies.study import Found

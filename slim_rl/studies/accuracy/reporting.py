@@ -20,12 +20,7 @@ def report(found: Found) -> Report:
     if len(accuracy.training):
         curves, names = thinned(accuracy.curves, MAX_POINTS), {"passed": "pass rate", "reward": "reward"}
         figures["training"] = training_figure(curves, names, "mean over an episode")
-    values = {
-        "found": accuracy,
-        "models": MODELS,
-        "parameters": found.parameters,
-        "dialogues": _dialogues(accuracy),
-    }
+    values = {"found": accuracy, "models": MODELS, "parameters": found.parameters, "dialogues": _dialogues(accuracy)}
     return Report(
         f"Does training make the policy better at {found.game.name}?",
         accuracy.verdict,

@@ -21,10 +21,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     if people:
         samples["humans"] = people
     chosen = dialogues.choose(
-        held_out["base"].episodes,
-        held_out["trained"].episodes,
-        training.episodes,
-        people.episodes if people else None,
+        held_out["base"].episodes, held_out["trained"].episodes, training.episodes, people.episodes if people else None
     )
     seats = {row.episode_id: row.seat for _, row in chosen}
     shown = [

@@ -148,10 +148,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
     return {
         **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
         "human_boards": {
-            player: {
-                **_numbers(sample, TALK_MEASURES),
-                "question_marks": sample.estimates["question_marks"].mean,
-            }
+            player: {**_numbers(sample, TALK_MEASURES), "question_marks": sample.estimates["question_marks"].mean}
             for player, sample in findings.human_boards.items()
         },
         "comparison": comparison,

@@ -62,12 +62,7 @@ MEASURES = (
         "reward of the best assignment for a player that knows exactly what the agent knew in the end",
         ".3f",
     ),
-    Measure(
-        "gap_to_oracle",
-        "Gap to oracle",
-        "what the agent left on the table: that oracle less the reward",
-        ".3f",
-    ),
+    Measure("gap_to_oracle", "Gap to oracle", "what the agent left on the table: that oracle less the reward", ".3f"),
     Measure("turns", "Turns", "turns of both players in a game"),
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),
 )

@@ -168,13 +168,7 @@ def test_what_became_of_questions():
         "[message] Who is good at GloVe?",
         "[propose] Proposal:\nBLEU: Ava Li",
         "[propose] Is this a question?",
-    ) == [
-        {"useful", "with_number"},
-        {"repeated"},
-        {"known", "with_number"},
-        {"useful", "unanswerable"},
-        set(),
-    ]
+    ) == [{"useful", "with_number"}, {"repeated"}, {"known", "with_number"}, {"useful", "unanswerable"}, set()]
 
 
 def test_a_refusal_is_no_answer_whatever_number_it_has():

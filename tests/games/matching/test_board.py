@@ -86,10 +86,7 @@ def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
         ({"mask1": [[1]]}, "mask1 must be 2 x 2 like the table, not 1 x 1"),
         ({"mask2": [[0, 1], [2, 0]]}, "mask2 must hold whole numbers from 0 to 1"),
         ({"scale1": 0}, "scale1 must be a number greater than 0 and at most 1000, not 0"),
-        (
-            {"scale1": 10**19},
-            "scale1 must be a number greater than 0 and at most 1000, not 10000000000000000000",
-        ),
+        ({"scale1": 10**19}, "scale1 must be a number greater than 0 and at most 1000, not 10000000000000000000"),
         ({"scale2": "1"}, "scale2 must be a number greater than 0 and at most 1000, not '1'"),
         ({"scale2": float("nan")}, "scale2 must be a number greater than 0 and at most 1000, not nan"),
         ({"best_assignment_reward": 6}, "records best_assignment_reward 6, but it is 5"),

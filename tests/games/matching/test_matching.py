@@ -37,12 +37,7 @@ def test_a_damaged_board_is_rejected():
 
 def test_parameters_left_out_are_those_of_the_selection():
     faithful = Parameters(selection="dialop", stake=1.1)
-    assert (faithful.p_agent, faithful.p_partner, faithful.scale_range, faithful.stake) == (
-        0.4,
-        0.4,
-        (1, 10),
-        1.1,
-    )
+    assert (faithful.p_agent, faithful.p_partner, faithful.scale_range, faithful.stake) == (0.4, 0.4, (1, 10), 1.1)
     assert Parameters().scale_range == (1, 1) and Parameters().seating == ("policy", "scripted")
 
 

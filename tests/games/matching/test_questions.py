@@ -50,10 +50,7 @@ def test_the_canonical_question(reviewer, paper):
         ("Ava's scores for BLEU and GloVe, and Daniel's for Electra?", "Ava BLEU, Ava GloVe, Daniel Electra"),
         ("Scores of Ava and Daniel on BLEU and GloVe respectively?", "Ava BLEU, Daniel GloVe"),
         ("What is Ava's BLEU score? Ava for BLEU?", "Ava BLEU"),
-        (
-            "Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!",
-            "Ava BLEU, Daniel GloVe",
-        ),
+        ("Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!", "Ava BLEU, Daniel GloVe"),
         ("Your scores for these, please:<br/>1. Ava - BLEU<br/>I have Sofia at 40 on GLUE", "Ava BLEU"),
     ],
 )
@@ -127,10 +124,7 @@ def test_statements_ask_nothing(text):
     ("text", "pairs"),
     [
         ("How do you feel about Daniel on Bleu?", "Daniel BLEU"),
-        (
-            "My next best is Joseph Santos on Electra... / How's Santos look on Electra on yours?",
-            "Joseph Electra",
-        ),
+        ("My next best is Joseph Santos on Electra... / How's Santos look on Electra on yours?", "Joseph Electra"),
         ("Do you see Ava's Quac? / Cause Ethan is better at SWAG then Ava", "Ava QuAC"),
         ("real quick is daniel dark green for electra?", "Daniel Electra"),
         ("That sounds like a good idea. / How does Noah sound for QuAc?", "Noah QuAC"),
@@ -145,21 +139,12 @@ def test_statements_ask_nothing(text):
         ("Perfect. Daniel SWAG? its red but not terrible", "Daniel SWAG"),
         ("How is Andreis roberta?", "Andrei RoBERTa"),
         ("would you say 9 or 10 out of 10 on Sofia on BLEU?", "Sofia BLEU"),
-        (
-            "nothing bad I can see. / What information do you have in regard to Daniel and QuAC?",
-            "Daniel QuAC",
-        ),
+        ("nothing bad I can see. / What information do you have in regard to Daniel and QuAC?", "Daniel QuAC"),
         ("How about Santos for SWAg?", "Joseph SWAG"),
-        (
-            "I'm thinking Ethan would be good on BLEU. Does Ava have a lot of experience with BLEU?",
-            "Ava BLEU",
-        ),
+        ("I'm thinking Ethan would be good on BLEU. Does Ava have a lot of experience with BLEU?", "Ava BLEU"),
         ("Is ethan glue unknown for you?", "Ethan GLUE"),
         ("Do you think Ava would handle the review of LLaMA better than Ethan?", "Ava LLaMA, Ethan LLaMA"),
-        (
-            "Can you see Ethans Electra / its my best by far / but their Swag is also super strong",
-            "Ethan Electra",
-        ),
+        ("Can you see Ethans Electra / its my best by far / but their Swag is also super strong", "Ethan Electra"),
         ("How about Ava on GLUE or QUAC", "Ava GLUE, Ava QuAC"),
         (
             "Do you think Andrei is a good fit for QuAC? Regarding SWAG, is there someone other than Morgan?",
@@ -183,10 +168,7 @@ def test_statements_ask_nothing(text):
         ("Sounds good let's give BLEU to Ethan. What about Electra? Any thoughts on who might be good?", ""),
         ("Ava - SWAG / Daniel - GloVe / Noah - GLUE / What do you think of these assignments?", ""),
         ("If you go petrov on SWAG, would santas on glove work? / (I have nothing else good for Santos)", ""),
-        (
-            "First game? / So Daniel on Bleu is my best --- what papers and people are the best on your end?",
-            "",
-        ),
+        ("First game? / So Daniel on Bleu is my best --- what papers and people are the best on your end?", ""),
     ],
 )
 def test_questions_that_people_asked(text, pairs):

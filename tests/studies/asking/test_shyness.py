@@ -57,12 +57,7 @@ def test_the_scripted_partner_is_shy_and_truthful(found, tmp_path):
 
 def test_a_partner_that_tells_more_than_it_is_asked(found):
     told = found(lambda turn: turn + " And Ava Li has 101 for GLUE.")
-    assert {kind: rates[0] for kind, rates in told.items()} == {
-        "direct": 1,
-        "unknown": 0,
-        "vague": 1,
-        "pleading": 1,
-    }
+    assert {kind: rates[0] for kind, rates in told.items()} == {"direct": 1, "unknown": 0, "vague": 1, "pleading": 1}
     assert told["unknown"][1] == 1  # a number instead of "I do not know"
 
 
