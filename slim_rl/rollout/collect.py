@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from slim_rl.core.episode import Episode
 from slim_rl.rollout.seating import Request
-from slim_rl.rollout.shards import finished, forget_notes, gather_notes, next_shard, note_episode, write_shard
+from slim_rl.rollout.shards import add_shard, finished, gather_notes, note_episode
 
 TRIES = 3
 """Attempts per episode in training and evaluation."""
@@ -34,7 +34,8 @@ def collect(
         title: of the progress bar; None shows none.
         shard_episodes: None writes all or nothing. The batch's members change the last digits of log-probs,
             so only then does an interrupted run get the numbers of an uninterrupted one.
-        tries: attempts per episode before it is recorded as failed.
+        tries: failed episodes are played again, in rounds; after this many rounds in a row that complete none, they are
+            recorded as failed. So groups stay whole where an environment often breaks, and an outage ends.
         status: progress-bar suffix.
 
     Returns:
@@ -47,16 +48,11 @@ def collect(
 
     def write() -> None:
         if unwritten:
-            write_shard(next_shard(folder), unwritten)
+            add_shard(folder, unwritten)
             unwritten.clear()
-            forget_notes(folder)
 
     with tqdm(
-        total=len(requests),
-        initial=len(requests) - len(missing),
-        desc=title,
-        unit="episode",
-        disable=title is None,
+        total=len(requests), initial=len(requests) - len(missing), desc=title, unit="episode", disable=title is None
     ) as bar:
 
         def end(episode: Episode) -> None:
@@ -72,11 +68,12 @@ def collect(
                 bar.set_postfix_str(status(), refresh=False)
 
         try:
-            for _ in range(tries):
+            left = tries
+            while missing and left:
                 asyncio.run(_play_all(missing, play, concurrency, end))
-                missing = [request for request in missing if ended[request.episode_id].status == "failed"]
-                if not missing:
-                    break
+                failed = [request for request in missing if ended[request.episode_id].status == "failed"]
+                left = tries if len(failed) < len(missing) else left - 1
+                missing = failed
         except BaseException:
             if shard_episodes is not None:
                 write()

@@ -22,8 +22,7 @@ def reward_varies(group: Group) -> bool:
 
 
 def no_failed_episode(group: Group) -> bool:
-    """No episode failed. A group with a failed episode has fewer to compare, through no fault of the
-    policy."""
+    """No episode failed. A group with a failed episode has fewer to compare, through no fault of the policy."""
     return all(episode.status != "failed" for episode in group)
 
 

@@ -1,17 +1,20 @@
 """The only loop: one game, one player in each seat."""
 
 import asyncio
+import math
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from slim_rl.core.episode import Episode, Status, Turn
-from slim_rl.core.errors import EpisodeFailed, GameFailed
+from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
 from slim_rl.core.game import AnyGame, Game, TextGame, TextGameAdapter, is_text_game
 from slim_rl.core.player import Player
 from slim_rl.players.policy import ContextFull, Interrupted, PolicyPlayer
 
 T = TypeVar("T")
+CLOSE_SECONDS = 5.0
+"""Time limit of a game's `close`, so that a dead server holds up no interruption."""
 
 
 async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], step_seconds: float = 60.0) -> Episode:
@@ -21,7 +24,7 @@ async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], s
     An `EpisodeFailed` ends the episode as `failed`: it has no rewards and cannot be trained on.
 
     Args:
-        step_seconds: time limit of each call of the game's `observe`, `step` and `close`.
+        step_seconds: time limit of each call of the game's `observe` and `step`.
     """
     waiting = TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
     policies = {seat: player for seat, player in players.items() if isinstance(player, PolicyPlayer)}
@@ -31,15 +34,24 @@ async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], s
             policies[seat].resume(trace)
         episode.status = await _take_turns(episode, waiting, players, step_seconds)
         if episode.status != "aborted":
-            episode.rewards, episode.metrics = dict(waiting.rewards()), dict(waiting.metrics())
+            episode.rewards = _rewards(waiting, episode.game)
+            episode.metrics = {name: float(value) for name, value in waiting.metrics().items()}
         episode.traces = {seat: policy.trace for seat, policy in policies.items() if policy.trained}
     except EpisodeFailed as error:
-        episode.status, episode.error, episode.traces = "failed", _told(error), {}
+        fail(episode, error)
     finally:
         for policy in policies.values():
             policy.close()
         with suppress(GameFailed):  # the episode has ended, so this cannot change it
-            await _within(step_seconds, waiting.close())
+            await _within(min(step_seconds, CLOSE_SECONDS), waiting.close())
+    return episode
+
+
+def fail(episode: Episode, error: EpisodeFailed) -> Episode:
+    """Mark the episode as failed: it has no rewards and cannot be trained on."""
+    cause = error.__cause__
+    told = f"{type(cause).__name__}: {cause}" if cause else str(error)
+    episode.status, episode.error, episode.traces = "failed", told, {}
     return episode
 
 
@@ -68,12 +80,14 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     try:
         async with asyncio.timeout(seconds) as limit:
             return await work
-    except TimeoutError:
-        if not limit.expired():
-            raise
+    except (ConnectionError, TimeoutError) as error:  # a game that waits for something need not know our errors
+        if not (isinstance(error, TimeoutError) and limit.expired()):
+            raise GameFailed from error
     raise GameFailed(f"StepTimeout: a step of the game took longer than {seconds:g} s")
 
 
-def _told(error: EpisodeFailed) -> str:
-    cause = error.__cause__
-    return f"{type(cause).__name__}: {cause}" if cause else str(error)
+def _rewards(game: Game, name: str) -> dict[str, float]:
+    rewards = {seat: float(reward) for seat, reward in game.rewards().items()}
+    if set(rewards) != set(game.seats) or not all(map(math.isfinite, rewards.values())):
+        raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs a finite number.")
+    return rewards

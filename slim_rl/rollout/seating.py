@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import EpisodeFailed, UserError
 from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_text_game, seed_of
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.engines.engine import Engine, Sampling
@@ -14,7 +14,7 @@ from slim_rl.games import NamedGame
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
-from slim_rl.rollout.play import play
+from slim_rl.rollout.play import fail, play
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,32 @@ class Seating:
 
     async def play(self, request: Request) -> Episode:
         of = self.games[request.game]
-        game = of.taskset.load(request.task)
-        if len(request.seating) != len(game.seats):
+        seats = of.taskset.seats
+        if len(request.seating) != len(seats):
             raise UserError(
                 f"games.{of.name}.seating names {len(request.seating)} players, but the game has the seats "
-                f"{', '.join(game.seats)}."
+                f"{', '.join(seats)}."
             )
-        seating = dict(zip(game.seats, request.seating, strict=True))
-        players = {
-            seat: self.makers.get(name, _scripted(name))(
-                Seat(seat, game, of, request, seed_of(self.seed, request.episode_id, seat))
-            )
-            for seat, name in seating.items()
-        }
+        seating = dict(zip(seats, request.seating, strict=True))
         episode = request.begun or Episode(
             request.episode_id,
-            game.game_id,
+            request.task.game_id,
             of.name,
             seating,
             series=request.series,
             arm=request.arm,
             step=request.step,
         )
+        try:
+            game = of.taskset.load(request.task)
+        except EpisodeFailed as error:
+            return fail(episode, error)
+        players = {
+            seat: self.makers.get(name, _scripted(name))(
+                Seat(seat, game, of, request, seed_of(self.seed, request.episode_id, seat))
+            )
+            for seat, name in seating.items()
+        }
         return await play(episode, game, players, of.parameters.step_seconds)
 
 

@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Collection, Iterator, Sequence
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pyarrow.parquet as pq
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Image, Message, ToolCall
-from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.journal import append_line, read_lines
 
+BILLS = "bills.json"
 _NUMBERS = pa.map_(pa.string(), pa.float64())
 _MESSAGE = {
     "role": pa.string(),
@@ -39,11 +41,7 @@ SCHEMA = pa.schema(
         "error": pa.string(),
         "turns": pa.list_(
             pa.struct(
-                {
-                    "seat": pa.string(),
-                    "observation": pa.list_(pa.struct(_MESSAGE)),
-                    "message": pa.struct(_MESSAGE),
-                }
+                {"seat": pa.string(), "observation": pa.list_(pa.struct(_MESSAGE)), "message": pa.struct(_MESSAGE)}
             )
         ),
         "rewards": _NUMBERS,
@@ -75,10 +73,6 @@ def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
 def shards(folder: Path) -> list[Path]:
     """All shards below `folder`, in order; unfinished ones are hidden files and do not count."""
     return sorted(path for path in Path(folder).rglob("*.parquet") if not path.name.startswith("."))
-
-
-def next_shard(folder: Path) -> Path:
-    return folder / f"{len(shards(folder)):05d}.parquet"
 
 
 def read_episodes(folder: Path) -> Iterator[Episode]:
@@ -145,23 +139,31 @@ def noted_episodes(folder: Path) -> Iterator[Episode]:
         yield from map(_episode, read_lines(path))
 
 
-def forget_notes(folder: Path) -> None:
-    """Remove the journals below `folder`, once their episodes are in shards."""
-    for path in Path(folder).rglob(_JOURNAL):
+def add_shard(folder: Path, episodes: Sequence[Episode]) -> None:
+    """Write `episodes`, all that the journals below `folder` have, to the next shard, and remove the journals."""
+    write_shard(folder / f"{len(shards(folder)):05d}.parquet", episodes)
+    for path in folder.rglob(_JOURNAL):
         path.unlink()
 
 
 def gather_notes(folder: Path) -> None:
     """Write the episodes in the journals of a killed process to a shard."""
     if noted := list(noted_episodes(folder)):
-        write_shard(next_shard(folder), noted)
-        forget_notes(folder)
+        add_shard(folder, noted)
 
 
 def finished(folder: Path) -> dict[str, Episode]:
     """By id, the episodes below `folder` that need not be played again."""
     found = chain(read_episodes(folder), noted_episodes(folder))
     return {episode.episode_id: episode for episode in found if episode.status != "failed"}
+
+
+def publish(source: Path, folder: Path, bills: Mapping[str, Any]) -> None:
+    """Replace `folder` by a copy of `source` without the journals, and with `BILLS` for what services cost."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".*"))
+    if bills:
+        write_text(folder / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 def count_failures(folder: Path) -> int:
@@ -173,16 +175,18 @@ def count_failures(folder: Path) -> int:
 def read_frame(folder: Path) -> pd.DataFrame:
     """All episodes below `folder` without their dialogues, one per row; see `Shard.numbers`.
 
-    Only the last attempt at an episode counts. The column `shard` has the path of its file.
+    Of several attempts at an episode one counts: the last that did not fail. The column `shard` has the path of its file.
     """
     return latest([Shard(path).numbers().assign(shard=str(path)) for path in shards(folder)])
 
 
 def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Frames of several shards as one, with the last row of each `episode_id`."""
+    """Frames of several shards as one, with one row of each `episode_id`: the last that did not fail, if there is one."""
     if not frames:
         return pd.DataFrame()
-    return pd.concat(frames, ignore_index=True).drop_duplicates("episode_id", keep="last", ignore_index=True)
+    rows = pd.concat(frames, ignore_index=True)
+    rows = rows.iloc[rows["status"].ne("failed").argsort(kind="stable")]  # shards are read by name, not by age
+    return rows.drop_duplicates("episode_id", keep="last", ignore_index=True)
 
 
 class Shard:

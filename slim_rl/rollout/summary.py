@@ -27,7 +27,8 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
         means[f"env/{game}/reward"] = _reward(played)
         for name in dict.fromkeys(name for e in played for name in e.metrics):
             values = [e.metrics[name] for e in played if name in e.metrics]
-            means[f"env/{game}/{name}"] = float(np.mean(values))
+            own = f"{name}.metric" if name in ("reward", "episodes") else name
+            means[f"env/{game}/{own}"] = float(np.mean(values))
     return means
 
 

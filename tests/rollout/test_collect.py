@@ -114,6 +114,13 @@ def test_of_an_episode_that_was_played_again_the_last_playing_counts(tmp_path):
     assert read_frame(tmp_path)["status"].tolist() == ["completed"] * 5
 
 
+def test_a_success_counts_wherever_the_failure_is_filed(tmp_path):
+    """A batch of a flow has a folder of its own, which may sort behind the folder of the success."""
+    collect(REQUESTS[:1], Players().play, tmp_path, concurrency=1)
+    write_shard(tmp_path / "from-e" / "00000.parquet", [episode(REQUESTS[0], status="failed", rewards={})])
+    assert read_frame(tmp_path)["status"].tolist() == ["completed"]
+
+
 def test_an_unfinished_shard_does_not_count(tmp_path):
     write_shard(tmp_path / "00000.parquet", [episode(REQUESTS[0])])
     (tmp_path / ".00001.parquet.part").write_bytes(b"half")

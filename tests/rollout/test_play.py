@@ -330,3 +330,35 @@ def test_a_chat_model_needs_rules(words, echo_renderer):
         UserError, match="The game echo has no rules for a chat model, so service:partner cannot play it"
     ):
         asyncio.run(replace(seating, makers=makers).play(replace(request(seating), seating=("service:partner",))))
+
+
+def test_a_game_that_cannot_be_loaded_or_loses_its_connection_fails_the_episode(words, echo_renderer, monkeypatch):
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+
+    async def dropped(self, seat):
+        raise ConnectionResetError("by peer")
+
+    monkeypatch.setattr(echo.EchoGame, "observe", dropped)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.error) == ("failed", "ConnectionResetError: by peer")
+
+    def refused(self, task):
+        raise GameFailed("SandboxFailed: it did not start")
+
+    monkeypatch.setattr(echo.Echoes, "load", refused)
+    episode = asyncio.run(seating.play(request(seating)))
+    assert (episode.status, episode.error, episode.rewards) == ("failed", "SandboxFailed: it did not start", {})
+
+
+@pytest.mark.parametrize("rewards", [{}, {"solver": float("nan")}, {"solver": 1.0, "nobody": 0.0}])
+def test_a_game_must_reward_each_of_its_seats(words, echo_renderer, monkeypatch, rewards):
+    monkeypatch.setattr(echo.EchoGame, "rewards", lambda self: rewards)
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+    with pytest.raises(UserError, match="The game echo gave the rewards"):
+        asyncio.run(seating.play(request(seating)))
+
+
+def test_numbers_of_numpy_are_plain_numbers_in_the_episode(words, echo_renderer, monkeypatch):
+    monkeypatch.setattr(echo.EchoGame, "metrics", lambda self: {"looks": np.int64(3)})
+    seating = with_tools(echo.EchoEngine(words), echo_renderer)
+    assert type(asyncio.run(seating.play(request(seating))).metrics["looks"]) is float

@@ -85,10 +85,7 @@ def as_line(task):
         (lambda line: json.dumps(line)[:-20], "line 2 is not a task"),
         (lambda line: "[1, 2]", "line 2 is not a task: it is not a JSON object"),
         (lambda line: "[" * 100_000, "line 2 is not a task"),
-        (
-            lambda line: json.dumps({**line, "game_id": "matching-3-stakes-0-0"}),
-            "line 2 .* is in the file already",
-        ),
+        (lambda line: json.dumps({**line, "game_id": "matching-3-stakes-0-0"}), "line 2 .* is in the file already"),
         (lambda line: json.dumps({**line, "game_id": 5}), "line 2 .* its game_id is 5; it must be text"),
         (lambda line: json.dumps({**line, "game_id": "a/b"}), "line 2 .* without a slash"),
         (lambda line: json.dumps({**line, "prompt": 5}), "line 2 .* its prompt is not text"),
