@@ -277,6 +277,49 @@ def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, services, t
     assert len(before["accepted"]) + len(after["accepted"]) == 60  # none was held twice to its end
 
 
+@pytest.mark.parametrize("reason", ["an error in another dialogue", "the budget of another service"])
+def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, services, tmp_path, reason):
+    server = serve("--latency", "0.5")
+    config = server.config(max_concurrent=4, timeout_seconds=10)
+
+    async def dialogues(one):
+        async with asyncio.TaskGroup() as group:
+            for seed in range(8):
+                group.create_task(one["partner"].reply(ASK, seed))
+            await asyncio.sleep(0.2)
+            if reason.startswith("the budget"):
+                await one["judge"].reply(ASK, 0)
+            raise UserError("The game is broken.")
+
+    first = services(partner=config, judge=server.config(max_cost_dollars=1e-6), folder=tmp_path)
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(dialogues(first))
+    started = time.monotonic()
+    first.close()
+    assert time.monotonic() - started < 5
+    assert server.counts()["good"] == 4  # those that waited in line are not made
+    assert first.bills()["partner"]["calls"] == 4
+    second = services(partner=config, folder=tmp_path)
+    for seed in range(8):
+        reply(second, seed=seed)
+    assert server.counts()["good"] == 8
+
+
+def test_a_stop_waits_no_longer_than_a_call_may_take(serve, services, tmp_path):
+    server = serve("--faults", "1", "--kinds", "hang")
+    one = services(partner=server.config(timeout_seconds=0.5), folder=tmp_path)
+
+    async def interrupted():
+        async with asyncio.timeout(0.2):
+            await one["partner"].reply(ASK, 0)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(interrupted())
+    one.close()
+    bill = one.bills()["partner"]
+    assert bill["TimeoutError"] == bill["estimated_calls"] == server.counts()["calls"] == 1  # no retry
+
+
 def test_ctrl_c_ends_the_dialogues_and_writes_those_that_had_ended(serve, tmp_path):
     server = serve("--latency", "0.01")
     child = start_evaluation(server.config(max_concurrent=4), 1000, tmp_path, at_once=20)
