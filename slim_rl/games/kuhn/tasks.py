@@ -9,18 +9,8 @@ import textarena as ta
 
 from slim_rl.core.game import Decision
 from slim_rl.core.player import ScriptedPlayer
-from slim_rl.games.kuhn.theory import (
-    BET,
-    CALL,
-    CARDS,
-    CHECK,
-    FOLD,
-    INFORMATION_SETS,
-    History,
-    equilibrium,
-    exploitability,
-    value,
-)
+from slim_rl.games.kuhn import theory
+from slim_rl.games.kuhn.theory import BET, CALL, CARDS, CHECK, FOLD, INFORMATION_SETS, History
 from slim_rl.games.textarena.adapter import SEATS, TextArenaGame
 from slim_rl.games.textarena.parameters import Parameters
 from slim_rl.games.textarena.tasks import MOVE, TextArenaTaskset
@@ -92,7 +82,7 @@ class KuhnTaskset(TextArenaTaskset):
         """In chips per hand: `exploitability`, 0 in equilibrium, and `value_first`, what the first seat wins if both
         seats play this way (-1/18 in equilibrium)."""
         strategy = dict(zip(INFORMATION_SETS, probabilities, strict=True))
-        return {"exploitability": exploitability(strategy), "value_first": value(strategy)}
+        return {"exploitability": theory.exploitability(strategy), "value_first": theory.value(strategy)}
 
 
 class EquilibriumPlayer(ScriptedPlayer):
@@ -101,7 +91,7 @@ class EquilibriumPlayer(ScriptedPlayer):
     def __init__(self, seat: str, seed: int):
         self._seat, self._rng = seat, np.random.default_rng(seed)
         self._card = ""
-        self._odds = dict(zip(INFORMATION_SETS, equilibrium(1 / 3), strict=True))
+        self._odds = dict(zip(INFORMATION_SETS, theory.equilibrium(1 / 3), strict=True))
 
     def turn(self, observation: str) -> str:
         if card := _CARD.search(observation):

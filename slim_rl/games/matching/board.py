@@ -11,7 +11,7 @@ tables (N, N, B) int16 and masks (2, N, N, B) bool.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -155,11 +155,10 @@ def generate_boards(count: int, seed: int, parameters: Parameters) -> Iterator[B
         UserError: the selection `stakes` rejects more than 10,000 boards in a row.
     """
     for i in range(0, count, _BLOCK):
-        yield from _block(min(_BLOCK, count - i), seed, i // _BLOCK, parameters)
+        yield from islice(_block(seed, i // _BLOCK, parameters), min(_BLOCK, count - i))
 
 
-def _block(count: int, seed: int, block: int, parameters: Parameters) -> Iterator[Board]:
-    """The first `count` boards of one block."""
+def _block(seed: int, block: int, parameters: Parameters) -> Iterator[Board]:
     rng = np.random.default_rng([seed, block])
     refused = 0
     while True:
@@ -168,9 +167,6 @@ def _block(count: int, seed: int, block: int, parameters: Parameters) -> Iterato
         for i in taken:
             scales = rng.uniform(*parameters.scale_range, 2)
             yield Board(tables[..., i].astype(np.int64), masks[..., i].copy(), scales)
-            count -= 1
-            if not count:
-                return
 
 
 def _taken(passed: np.ndarray, refused: int, parameters: Parameters) -> tuple[list[int], int]:
@@ -257,11 +253,12 @@ def _beat_each_player(tables: np.ndarray, masks: np.ndarray, stake: float, rewar
     near = np.flatnonzero(low * stake < best)
     near = near[_least_reward(tables[..., near], masks[1][..., near]) * stake < best[near]]
     unsure = masks if reward is None else masks[1:]
-    return alive[[i for i in near if _beats(best[i], tables[..., i], unsure[..., i], stake)]]
 
+    def beaten(i: int, mask: np.ndarray) -> bool:
+        table = tables[..., i]
+        return assignment_value(table, _choice(table, mask)) * stake < best[i]
 
-def _beats(best: int, table: np.ndarray, masks: np.ndarray, stake: float) -> bool:
-    return all(assignment_value(table, _choice(table, mask)) * stake < best for mask in masks)
+    return alive[[i for i in near.tolist() if all(beaten(i, mask) for mask in unsure[..., i])]]
 
 
 def _ceiling(tables: np.ndarray) -> np.ndarray:

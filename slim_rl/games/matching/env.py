@@ -43,8 +43,7 @@ class MatchingEnv:
 
     def step(self, text: str) -> tuple[dict[str, Any], bool, dict[str, Any]]:
         """Let the player whose turn it is say `text`; returns (observation, done, info)."""
-        game = self._playing()
-        game.step(text)
+        self._playing().step(text)
         observation = self._observation()
         return observation, observation["done"], self._info()
 
@@ -62,10 +61,9 @@ class MatchingEnv:
         texts = {seat: game.observe(seat) for seat in SEATS}
         for seat, text in texts.items():
             self._unread[seat] = "\n".join(filter(None, (self._unread[seat], text)))
-        turn = game.turn
-        message = self._unread[turn] if turn else ""
+        turn, message = game.turn, ""
         if turn:
-            self._unread[turn] = ""
+            message, self._unread[turn] = self._unread[turn], ""
         return {**texts, "turn_player": turn, "done": turn is None, "role": "user", "obs_str": message}
 
     def _info(self) -> dict[str, Any]:

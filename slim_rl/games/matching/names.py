@@ -8,6 +8,7 @@ import html
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -17,15 +18,9 @@ from rapidfuzz.distance import OSA
 Kind = Literal["reviewer", "paper"]
 
 REVIEWERS = (
-    "Ava Li",
-    "Daniel Nguyen",
-    "Sofia Patel",
-    "Andrei Petrov",
-    "Morgan Reed",
-    "Joseph Santos",
-    "Ethan Smith",
+    "Ava Li", "Daniel Nguyen", "Sofia Patel", "Andrei Petrov", "Morgan Reed", "Joseph Santos", "Ethan Smith",
     "Noah Wilson",
-)
+)  # fmt: skip
 PAPERS = (
     "BLEU: a Method for Automatic Evaluation of MT",
     "Electra: Pre-training Text Encoders as Discriminators",
@@ -48,7 +43,7 @@ _REVIEWER_WORDS = (
     | {"sophia": _FIRST["sofia"]}  # the more common spelling; two edits away, so not covered by typos
 )
 _PAPER_WORDS = {name.lower(): i for i, name in enumerate(SHORT_PAPERS)}
-_NAMES: tuple[tuple[Kind, dict[str, int]], ...] = (("reviewer", _REVIEWER_WORDS), ("paper", _PAPER_WORDS))
+_NAMES: dict[Kind, dict[str, int]] = {"reviewer": _REVIEWER_WORDS, "paper": _PAPER_WORDS}
 _SUBTITLES = tuple(title.partition(":")[2].strip().lower() for title in PAPERS)
 _SUBTITLE_PATTERNS = tuple(
     re.compile(r"\W+" + r"\W+".join(re.findall(r"\w+", subtitle)), re.IGNORECASE) for subtitle in _SUBTITLES
@@ -86,14 +81,11 @@ def resolve_reviewer(text: str, size: int) -> int:
     Raises:
         UnknownName: it names no reviewer in play, or several.
     """
-    words = _words(text)
-    per_word = [_closest_reviewers(word) for word in words]
-    if words and all(per_word):
-        common = frozenset.intersection(*per_word)
+    per_word = [_closest(word, "reviewer") for word in _words(text)]
+    found: frozenset[int] = frozenset()
+    if per_word and all(per_word):
         # "Andrei Patel" matches no full name: Andrei Petrov and Sofia Patel are candidates.
-        found = common or frozenset.union(*per_word)
-    else:
-        found = frozenset()
+        found = frozenset.intersection(*per_word) or frozenset.union(*per_word)
     return _only_one(found, text, "reviewer", size)
 
 
@@ -105,7 +97,7 @@ def resolve_paper(text: str, size: int) -> int:
     """
     words = _words(text)
     rest = " ".join(words[1:])
-    found = _closest_papers(words[0]) if words else frozenset()
+    found = _closest(words[0], "paper") if words else frozenset()
     if rest and found:
         found = frozenset(i for i in found if fuzz.partial_ratio(rest, _SUBTITLES[i]) >= 85)
     if not found and len(words) > 2:
@@ -162,15 +154,9 @@ def parse_proposal(text: str, size: int) -> tuple[int, ...]:
         except UnknownName as error:
             raise InvalidProposal(f"Line {number} of the proposal: {error}") from None
         if paper in reviewer_of:
-            raise InvalidProposal(
-                f"Line {number} of the proposal names {SHORT_PAPERS[paper]} a second time; "
-                f"each of {_listing(SHORT_PAPERS[:size])} gets exactly one reviewer."
-            )
+            raise _twice(number, paper, SHORT_PAPERS[:size], "reviewer")
         if reviewer in reviewer_of.values():
-            raise InvalidProposal(
-                f"Line {number} of the proposal names {REVIEWERS[reviewer]} a second time; "
-                f"each of {_listing(REVIEWERS[:size])} gets exactly one paper."
-            )
+            raise _twice(number, reviewer, REVIEWERS[:size], "paper")
         reviewer_of[paper] = reviewer
     missing = [SHORT_PAPERS[paper] for paper in range(size) if paper not in reviewer_of]
     if missing:
@@ -180,6 +166,13 @@ def parse_proposal(text: str, size: int) -> tuple[int, ...]:
         )
     paper_of = {reviewer: paper for paper, reviewer in reviewer_of.items()}
     return tuple(paper_of[reviewer] for reviewer in range(size))
+
+
+def _twice(line: int, index: int, names: Sequence[str], gets: Kind) -> InvalidProposal:
+    return InvalidProposal(
+        f"Line {line} of the proposal names {names[index]} a second time; "
+        f"each of {_listing(names)} gets exactly one {gets}."
+    )
 
 
 def format_proposal(assignment: Sequence[int]) -> str:
@@ -194,8 +187,10 @@ def _words(text: str) -> list[str]:
     return [word for word in _WORD.findall(bare) if word not in _FILLER]
 
 
-def _closest(word: str, names: dict[str, int]) -> frozenset[int]:
+@lru_cache(maxsize=8192)
+def _closest(word: str, kind: Kind) -> frozenset[int]:
     """The names that `word` may mean: an exact match, otherwise all names at the smallest edit distance."""
+    names = _NAMES[kind]
     if word in names:
         return frozenset([names[word]])
     if len(word) < 4:  # too many names are one edit away from a short word
@@ -205,20 +200,10 @@ def _closest(word: str, names: dict[str, int]) -> frozenset[int]:
     return frozenset(names[name] for name, distance, _ in near if distance == least)
 
 
-@lru_cache(maxsize=4096)
-def _closest_reviewers(word: str) -> frozenset[int]:
-    return _closest(word, _REVIEWER_WORDS)
-
-
-@lru_cache(maxsize=4096)
-def _closest_papers(word: str) -> frozenset[int]:
-    return _closest(word, _PAPER_WORDS)
-
-
 @lru_cache(maxsize=65536)
 def _mentioned(word: str) -> tuple[Kind, int] | None:
     """The name that a lower-case word of a free text means, if any."""
-    for kind, names in _NAMES:
+    for kind, names in _NAMES.items():
         if word in names:
             return kind, names[word]
         if word.endswith("s") and word[:-1] in names:  # "Andreis score"
@@ -227,7 +212,7 @@ def _mentioned(word: str) -> tuple[Kind, int] | None:
         return None
     near = {
         (kind, index): len(name)
-        for kind, names in _NAMES
+        for kind, names in _NAMES.items()
         for name, index in names.items()
         if OSA.distance(word, name, score_cutoff=1) <= 1
     }
@@ -248,9 +233,8 @@ def _only_one(found: frozenset[int], text: str, kind: Kind, size: int) -> int:
     if len(found) > 1:
         meant = _listing((shown[i] for i in sorted(found)), "or")
         raise UnknownName(f"{quoted} could be the {kind} {meant}; {choices}")
-    for index in found:
-        if index < size:
-            return index
+    if found and min(found) < size:
+        return min(found)
     raise UnknownName(f"{quoted} is not a {kind} in this game; {choices}")
 
 
@@ -278,9 +262,7 @@ def _read_line(line: str, size: int) -> tuple[int, int]:
     # From the right, because a paper's title contains a colon, too; a name contains only a few separators.
     sides = [(line[: sign.start()], line[sign.end() :]) for sign in separators[:-5:-1]]
     for paper, reviewer in sides + [side[::-1] for side in sides]:
-        try:
+        with suppress(UnknownName):
             return resolve_paper(paper, size), resolve_reviewer(reviewer, size)
-        except UnknownName:
-            continue
     paper, reviewer = sides[0]
     return resolve_paper(paper, size), resolve_reviewer(reviewer, size)  # raises for the side that is wrong

@@ -38,9 +38,8 @@ class Prober(ScriptedPlayer):
         direct = [question(reviewer, paper) for reviewer, paper in pairs]
         vague, pleading = ([f"[message] {text}" for text in texts] for texts in (VAGUE, PLEADING))
         proposal = "[propose] " + format_proposal(range(game.board.size))
-        self._script = iter(
-            [vague[0], *direct[:1], vague[1], pleading[0], *direct[1:2], pleading[1], *direct[2:], vague[2], proposal]
-        )
+        first = [vague[0], *direct[:1], vague[1], pleading[0], *direct[1:2]]
+        self._script = iter([*first, pleading[1], *direct[2:], vague[2], proposal])
 
     def turn(self, observation: str) -> str:
         return "[accept]" if MUST_ANSWER in observation else next(self._script, "[accept]")

@@ -53,11 +53,8 @@ class MatchingGame:
     seats = SEATS
 
     def __init__(self, board: Board, max_turns: int, game_id: str = ""):
-        self.board = board
-        self.game_id = game_id
-        self.max_turns = max_turns
-        self.turns = 0
-        self.messages = 0
+        self.board, self.max_turns, self.game_id = board, max_turns, game_id
+        self.turns = self.messages = 0
         self.proposal: tuple[int, ...] | None = None
         self.accepted: tuple[int, ...] | None = None
         self._speaker = 0
@@ -165,19 +162,16 @@ class MatchingGame:
 
     def _count_told(self, player: int, text: str) -> None:
         """Count the scores that `player` gives and the other one does not see."""
-        mine, theirs = self.board.masks[player], self.board.masks[1 - player]
-        numbers = self.board.numbers(player)
+        mine, theirs, numbers = self.board.masks[player], self.board.masks[1 - player], self.board.numbers(player)
         for pair, number in told_numbers(text, self.board.size):
             if mine[pair] and not theirs[pair] and str(numbers[pair]) == number:
                 self._asking[player].told.add(pair)
 
     def _count_answers(self, player: int, reply: str) -> None:
         """Count what `player` learns from the reply to its last question: the cells whose number is in the reply."""
-        asking, teller = self._asking[player], self.board.masks[1 - player]
-        if asking.pending:
-            words = reply.replace(",", " ").replace(".", " ").split()
-            numbers = self.board.numbers(1 - player)
-            for pair in asking.pending:
-                if teller[pair] and str(numbers[pair]) in words:
-                    asking.learned[pair] = ~self.board.masks[player][pair]
+        asking, teller, numbers = self._asking[player], self.board.masks[1 - player], self.board.numbers(1 - player)
+        words = reply.replace(",", " ").replace(".", " ").split()
+        for pair in asking.pending:
+            if teller[pair] and str(numbers[pair]) in words:
+                asking.learned[pair] = ~self.board.masks[player][pair]
         asking.pending = []

@@ -30,8 +30,7 @@ class ShyPartner(ScriptedPlayer):
     """
 
     def __init__(self, view: View, always_accept: bool):
-        self._view = view
-        self._always_accept = always_accept
+        self._view, self._always_accept = view, always_accept
 
     def turn(self, observation: str) -> str:
         said = observation.partition("Partner: ")[2]  # the first one: the text that follows may contain it, too
@@ -40,9 +39,7 @@ class ShyPartner(ScriptedPlayer):
         text = said.removeprefix("[message] ")
         if pairs := asked_pairs(text, len(self._view.numbers)):
             return "[message] " + " ".join(answer(r, p, self._view.numbers[r, p]) for r, p in pairs)
-        if asks_something(text):
-            return VAGUE_ANSWER
-        return "[message] I see."
+        return VAGUE_ANSWER if asks_something(text) else "[message] I see."
 
     def _likes(self, said: str) -> bool:
         if self._always_accept:
@@ -101,10 +98,9 @@ class ReferencePlayer(ScriptedPlayer):
         self._asked = None
 
     def _next_cell(self) -> tuple[int, int]:
-        if self._order == "useful":
-            worth = [_value_of_asking(self._values, cell) for cell in self._open]
-            return self._open.pop(int(np.argmax(worth)))
-        return self._open.pop(0)
+        if self._order != "useful":
+            return self._open.pop(0)
+        return self._open.pop(int(np.argmax([_value_of_asking(self._values, cell) for cell in self._open])))
 
 
 def _value_of_asking(values: np.ndarray, cell: tuple[int, int]) -> float:
@@ -177,8 +173,7 @@ def demonstrate_answers(board: Board, questions: int, seed: int) -> Demonstratio
     agent, partner = game.seats
     asker = reference_player(f"asks-{questions}-random", game, Parameters(), seed)
     shy = shy_partner(game, partner, always_accept=True)
-    observations: list[str] = []
-    turns: list[str] = []
+    observations, turns = [], []
     while game.turn == agent:
         game.step(asker.turn(game.observe(agent)))
         observations.append(game.observe(partner))

@@ -55,9 +55,8 @@ def one_turn(observation: str, reply: str) -> str:
     text = _SPEAKER.sub("\n", reply.strip()).strip()
     tags = [tag[1].lower() for tag in _TAG.finditer(text)]
     if _proposal_waits(observation):
-        said = set(tags) & {"accept", "reject"} or {
-            m[1].lower() for m in [re.match(r"\W*(?:i )?(accept|reject)\b", text, re.IGNORECASE)] if m
-        }
+        in_words = re.match(r"\W*(?:i )?(accept|reject)\b", text, re.IGNORECASE)
+        said = set(tags) & {"accept", "reject"} or ({in_words[1].lower()} if in_words else set())
         if len(said) != 1:
             raise ValueError("A proposal was made. Answer it with [accept] or [reject] alone.")
         return f"[{said.pop()}]"
@@ -79,9 +78,7 @@ class AlwaysAccepts:
         self._player = player
 
     async def respond(self, observation: str) -> str:
-        if _proposal_waits(observation):
-            return "[accept]"
-        return await self._player.respond(observation)
+        return "[accept]" if _proposal_waits(observation) else await self._player.respond(observation)
 
     def recall(self, observation: str, text: str) -> None:
         if not _proposal_waits(observation):

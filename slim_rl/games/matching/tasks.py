@@ -70,10 +70,8 @@ class MatchingTaskset:
         return demonstrate_answers(game.board, seed // _FEWER_QUESTIONS % most if fewer else most, seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
-        system = shy_rules(self.parameters.always_accept)
-        if self.parameters.always_accept:
-            return ChatRules(system, one_turn, AlwaysAccepts)
-        return ChatRules(system, one_turn)
+        rules = ChatRules(shy_rules(self.parameters.always_accept), one_turn)
+        return rules._replace(around=AlwaysAccepts) if self.parameters.always_accept else rules
 
 
 def _seed_in(task: Task) -> int:

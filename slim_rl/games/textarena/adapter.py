@@ -49,13 +49,11 @@ class TextArenaGame:
         game_id: str = "",
         **options: Any,
     ):
-        self.game_id = game_id
-        self.turns = 0
+        self.game_id, self.turns = game_id, 0
         self.illegal_moves = dict.fromkeys(SEATS, 0)
         self.newest: dict[str, dict[ta.ObservationType, str]] = {seat: {} for seat in SEATS}
         """The last message of each type that a seat has read."""
-        self._max_turns = max_turns
-        self._spiral = illegal_moves == "spiral"
+        self._max_turns, self._spiral = max_turns, illegal_moves == "spiral"
         self._offender: str | None = None
         self._talks = _talks(name)
         self._random_state = random.Random(seed).getstate()
@@ -133,12 +131,9 @@ class TextArenaGame:
         return {seat: float((given or {}).get(player, 0)) for seat, player in self.ids.items()}
 
     def metrics(self) -> dict[str, float]:
-        rewards = self.rewards()
-        decided = self.state.done or self._offender is not None
-        metrics: dict[str, float] = {
-            "turns": self.turns,
-            "drawn": int(decided and rewards["first"] == rewards["second"]),
-        }
+        rewards, decided = self.rewards(), self.state.done or self._offender is not None
+        drawn = int(decided and rewards["first"] == rewards["second"])
+        metrics: dict[str, float] = {"turns": self.turns, "drawn": drawn}
         for seat in SEATS:
             metrics[f"{seat}.illegal_moves"] = self.illegal_moves[seat]
             metrics[f"{seat}.won"] = int(rewards[seat] > min(rewards.values()))

@@ -75,8 +75,7 @@ class TextArenaTaskset:
     def _random_texts(self, seed: int) -> Iterator[str]:
         game, rng = self.deal(seed), np.random.default_rng(seed)
         while (seat := game.turn) is not None:
-            observation = game.observe(seat)
-            yield observation
+            yield game.observe(seat)
             try:
                 move = self.random_move(game, rng)
             except UserError:
@@ -89,8 +88,7 @@ class TextArenaTaskset:
         series = series_seed(self._seed, purpose)
         most = self._parameters.opening_moves if purpose != "evaluate" else 0
         for number in range(count):
-            seed = series * _SERIES + number
-            state = {"seed": seed}
+            state = {"seed": (seed := series * _SERIES + number)}
             if most:
                 state["opening_moves"] = int(np.random.default_rng((seed, 2)).integers(most + 1))
             game_id = f"{self.name.replace(':', '-')}-{series}-{number}"
@@ -129,8 +127,7 @@ class TextArenaTaskset:
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         """Random legal play of both seats; TextArena has no better player for every game."""
-        game = self.load(task)
-        rng = np.random.default_rng((task.state["seed"], 1))
+        game, rng = self.load(task), np.random.default_rng((task.state["seed"], 1))
         observations, turns = [], []
         while game.turn is not None:
             mine, observation = game.turn == seat, game.observe(game.turn)
