@@ -4,7 +4,6 @@ They are gathered where the stage `evaluate` looks for them, so `dvc repro` then
 """
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -24,7 +23,7 @@ from slim_rl.rollout.shards import finished, gather_notes
 from slim_rl.runtime.cli import run_stage
 from slim_rl.studies import load_study, study_of
 from slim_rl.studies.series import Series
-from stages.evaluate import evaluation_folder, evaluation_services, evaluations
+from stages.evaluate import evaluation_folder, evaluations
 from stages.services import main as check_services
 from stages.workspace import overridden, sole_run
 
@@ -75,10 +74,7 @@ def play_evaluation(
 def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
     """Play what is missing; returns the ids of the episodes that still are."""
     folder = evaluation_folder(config)
-    with (
-        closing(evaluation_services(config, folder)) as services,
-        evaluations(config, folder, services) as runs,
-    ):
+    with evaluations(config, folder) as (runs, services):
         plans = [(run, load_study(study_of(run.game.taskset), "plan")) for run in runs]
         every = {str(series.folder.relative_to(folder)): series for run, plan in plans for series in plan.series(run)}
         if unknown := set(only or ()) - set(every):

@@ -25,9 +25,7 @@ REPORTS = Path("reports")
 
 @flow
 def pipeline(
-    parameters: dict[str, Any] | None = None,
-    elsewhere: dict[str, str] | None = None,
-    profile: str | None = None,
+    parameters: dict[str, Any] | None = None, elsewhere: dict[str, str] | None = None, profile: str | None = None
 ) -> State | None:
     """Bring every stage up to date.
 

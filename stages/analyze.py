@@ -13,13 +13,13 @@ from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
 from slim_rl.games import NamedGame, file_name, load_games
+from slim_rl.rollout.shards import BILLS
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of, study_of
 from slim_rl.studies.study import Found
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
-BILLS = "bills.json"
 
 
 def main() -> None:

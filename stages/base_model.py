@@ -1,6 +1,5 @@
 """Stage `base_model`: the checkpoint that training starts from."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -49,7 +48,13 @@ def make_tiny(config: Config) -> None:
     first = shown.alternating(TOKENIZER_GAMES * len(games))
     tokenizer = phrase_tokenizer(chat_corpus(first), shown.words)
     renderer = renderer_for(tokenizer, made.thinking)
-    check_length([encode_tree(d, renderer, warm.stop_probability) for d in first], made.context_tokens)
+    trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]
+    longest = max(int(tree.positions.max()) + 1 for tree in trees)
+    if longest > made.context_tokens:
+        raise UserError(
+            f"A game of {longest} tokens is too long for the tiny model, whose context is {made.context_tokens} "
+            "tokens. Raise model.context_tokens or make the game smaller."
+        )
 
     def batch(step: int) -> list[Tree]:
         numbers = range(step * warm.batch, min((step + 1) * warm.batch, len(shown)))
@@ -61,15 +66,6 @@ def make_tiny(config: Config) -> None:
     code = source_files(game.taskset for game in games.values())
     imitate(warm, model, batch, work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), *code))
     save_model(OUTPUT, model, tokenizer)
-
-
-def check_length(trees: Sequence[Tree], context_tokens: int) -> None:
-    longest = max(int(tree.positions.max()) + 1 for tree in trees)
-    if longest > context_tokens:
-        raise UserError(
-            f"A game of {longest} tokens is too long for the tiny model, whose context is {context_tokens} "
-            "tokens. Raise model.context_tokens or make the game smaller."
-        )
 
 
 if __name__ == "__main__":

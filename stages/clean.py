@@ -28,11 +28,7 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--yes", action="store_true", help="remove all of it")
     remove = parser.parse_args().yes
-    with (
-        told_in_a_sentence(),
-        sole_run(print),
-        overridden({}),
-    ):  # no run is in progress, no parameters set aside
+    with told_in_a_sentence(), sole_run(print), overridden({}):  # no run is in progress, no parameters set aside
         entries = list(unfinished())
         for entry in entries:
             day = datetime.date.fromtimestamp(entry.written)

@@ -1,7 +1,5 @@
 """Stage `evaluate`: play the series that each game's study names, on held-out tasks."""
 
-import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,9 +8,9 @@ from slim_rl.config import Config, load_config
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
+from slim_rl.rollout.shards import publish
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import source_files, work_folder
 from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
@@ -20,7 +18,6 @@ from slim_rl.studies.series import Evaluation, Models
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
 SNAPSHOTS = Path("models/snapshots")
-BILLS = "bills.json"
 _SECTIONS = ("seed", "threads", "concurrency", "games", "model", "evaluate", "studies")
 
 
@@ -30,10 +27,7 @@ def main() -> None:
     config = load_config()
     torch.set_num_threads(config.threads)
     folder = evaluation_folder(config)
-    with (
-        closing(evaluation_services(config, folder)) as services,
-        evaluations(config, folder, services) as runs,
-    ):
+    with evaluations(config, folder) as (runs, services):
         for run in runs:
             plan = load_study(study_of(run.game.taskset), "plan")
             for one in plan.series(run):
@@ -53,11 +47,7 @@ def main() -> None:
                     )
             if hasattr(plan, "finish"):
                 plan.finish(run)
-        bills = services.bills()
-    shutil.rmtree(EPISODES, ignore_errors=True)
-    shutil.copytree(folder, EPISODES, ignore=shutil.ignore_patterns(".*"))
-    if bills:
-        write_text(EPISODES / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
+        publish(folder, EPISODES, services.bills())
 
 
 def evaluation_folder(config: Config) -> Path:
@@ -75,17 +65,18 @@ def evaluation_folder(config: Config) -> Path:
     return work_folder(Path(".work/evaluate"), inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
-def evaluation_services(config: Config, folder: Path) -> Services:
-    """The services of the evaluation that is gathered in `folder`."""
-    return Services(config.services, run=f"evaluate/{folder.name}")
-
-
 @contextmanager
-def evaluations(config: Config, folder: Path, services: Services) -> Iterator[list[Evaluation]]:
-    """The evaluation of each game. At the end the server of `evaluate.server` is stopped, if one was started."""
+def evaluations(config: Config, folder: Path) -> Iterator[tuple[list[Evaluation], Services]]:
+    """The evaluation of each game, gathered in `folder`, and the services that it pays for.
+
+    At the end the server of `evaluate.server` is stopped, if one was started.
+    """
     snapshots = {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
-    with Models(config.evaluate, config.model) as models:
-        yield [
+    with (
+        closing(Services(config.services, run=f"evaluate/{folder.name}")) as services,
+        Models(config.evaluate, config.model) as models,
+    ):
+        runs = [
             Evaluation(
                 game,
                 parameters_of(study_of(game.taskset), config.studies),
@@ -101,6 +92,7 @@ def evaluations(config: Config, folder: Path, services: Services) -> Iterator[li
             )
             for game in load_games(config.games, config.seed).values()
         ]
+        yield runs, services
 
 
 if __name__ == "__main__":

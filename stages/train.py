@@ -1,7 +1,6 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
 import copy
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,11 +20,10 @@ from slim_rl.players.services import Services
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import fingerprint, source_files, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters
@@ -56,7 +54,7 @@ def main() -> None:
         else:
             train_here(config, games, tasks, folder, services)
         publish_snapshots(folder)
-        publish_rollouts(folder, services)
+        publish(folder / "rollouts", ROLLOUTS, services.bills())
 
 
 def work(config: Config, games: Games) -> Path:
@@ -142,14 +140,6 @@ def publish_snapshots(folder: Path) -> None:
     for snapshot in sorted((folder / "snapshots").glob("step-*")):
         copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
         AutoTokenizer.from_pretrained(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
-
-
-def publish_rollouts(folder: Path, services: Services) -> None:
-    """Copy the episodes, with `bills.json` for what services cost."""
-    shutil.rmtree(ROLLOUTS, ignore_errors=True)
-    shutil.copytree(folder / "rollouts", ROLLOUTS, ignore=shutil.ignore_patterns(".*"))
-    if bills := services.bills():
-        write_text(ROLLOUTS / "bills.json", json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import yaml
 
 from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
-from slim_rl.players.ledger import Ledger, Price
+from slim_rl.players.config import Price
+from slim_rl.players.ledger import Ledger
 from stages import clean
 from stages.workspace import SET_ASIDE, overridden, sole_run
 
@@ -86,10 +87,7 @@ def fake_dvc(workspace, monkeypatch):
 
 def run(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "stages.run", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "stages.run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -38,10 +38,7 @@ def drops_all(group):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
-            {"games": {"matching": {"seating": ["policy", "checkpoint:nowhere"]}}},
-            "nowhere is neither a folder",
-        ),
+        ({"games": {"matching": {"seating": ["policy", "checkpoint:nowhere"]}}}, "nowhere is neither a folder"),
         ({"model": {"turn_tokens": 3}}, "model.turn_tokens is 3, but"),
         ({"train": {"advantage": "no_such_module:f"}}, "There is no module 'no_such_module'"),
         ({"train": {"filters": [f"{__name__}:no_such"]}}, "has no function 'no_such'"),

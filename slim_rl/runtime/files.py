@@ -2,10 +2,25 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises UserError where writing `path` raises OSError."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise UserError(
+            f"{path} could not be written: {reason}. What was finished before is kept; "
+            "make room and run the same command again."
+        ) from error
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -16,19 +31,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        reason = "the disk is full" if full else error.strerror or str(error)
-        raise UserError(
-            f"{path} could not be written: {reason}. What was finished before is kept; "
-            "make room and run the same command again."
-        ) from error
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(part)
+            with open(part, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise

@@ -5,11 +5,10 @@ For what costs too much to be lost and comes too often for a file of its own eac
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slim_rl.core.errors import UserError
+from slim_rl.runtime.files import writing
 
 
 class Journal:
@@ -21,28 +20,18 @@ class Journal:
 
     def __init__(self, path: Path):
         self._path = path
-        with self._told():
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
 
     def append(self, value: Any) -> None:
         """Write `value` as the last line."""
-        with self._told():
+        with writing(self._path):
             # One write to a file opened for appending; the newline before it ends a line that was cut off.
             self._file.write(b"\n" + json.dumps(value).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(
-                f"{self._path} could not be written: {error.strerror}. What was finished before is kept; "
-                "make room and run the same command again."
-            ) from error
 
 
 def append_line(path: Path, value: Any) -> None:

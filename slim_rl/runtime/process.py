@@ -6,10 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-_GRACE_SECONDS = 10.0
 
-
-def end(process: subprocess.Popen, grace_seconds: float = _GRACE_SECONDS) -> None:
+def end(process: subprocess.Popen, grace_seconds: float = 10.0) -> None:
     """End a process that leads its own session, and everything it started: SIGTERM first, SIGKILL later.
 
     Safe to call for a process that has ended.

@@ -20,15 +20,15 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     Raises:
         UserError: the disk is full.
     """
-    write_whole(path, lambda part: _save(part, state))
 
-
-def _save(path: Path, state: dict[str, Any]) -> None:
-    with path.open("wb") as file:
+    def write(part: Path) -> None:
         try:
-            torch.save(state, file)
+            with part.open("wb") as file:
+                torch.save(state, file)
         except RuntimeError as error:  # torch hides that the disk is full
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+    write_whole(path, write)
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
@@ -36,20 +36,15 @@ def load_state(path: Path) -> dict[str, Any] | None:
     return torch.load(path, weights_only=True) if path.exists() else None
 
 
-def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
     """Write a Hugging Face checkpoint folder; it appears by rename. Raises UserError on a full disk."""
 
     def write(part: Path) -> None:
         model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
 
     _appear(folder, write)
-
-
-def save_weights(folder: Path, model: PreTrainedModel) -> None:
-    """Write a checkpoint folder without a tokenizer; it appears by rename. Raises UserError on a full
-    disk."""
-    _appear(folder, model.save_pretrained)
 
 
 def copy_checkpoint(source: Path, folder: Path) -> None:

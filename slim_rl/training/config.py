@@ -28,8 +28,7 @@ class WarmstartConfig(Section):
     """Probability that a demonstrator who may end the game does so instead of taking one more turn. It takes
     1 / stop_probability - 1 turns before that on average."""
     last_seat_demonstrations: int = Field(0, ge=0)
-    """Number of first demonstrations that all show the last of the policy's seats. After them the seats
-    alternate."""
+    """Number of first demonstrations that all show the last of the policy's seats. After them the seats alternate."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints."""
 
@@ -78,15 +77,13 @@ class TrainConfig(Section):
     averaging_decay: float = Field(0.0, ge=0, lt=1)
     """EMA decay of the weights; 0 disables. When on, the EMA is the trained model. Stabilises self-play."""
     average_over: Literal["tokens", "episodes"] = "tokens"
-    """What has equal weight in the loss: every token, or every episode, whose seats are then averaged
-    together."""
+    """What has equal weight in the loss: every token, or every episode, whose seats are then averaged together."""
     microbatch_tokens: int = Field(8192, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits."""
     checkpoint_every: int = Field(1, ge=1)
     """Steps between checkpoints."""
     snapshot_every: int | None = Field(None, ge=1)
-    """Steps between frozen copies of the policy, from the first step on. They are opponents and are
-    evaluated."""
+    """Steps between frozen copies of the policy, from the first step on. They are opponents and are evaluated."""
     pool_size: int = Field(0, ge=0)
     """Number of recent snapshots in the opponent pool, which the player `pool` is drawn from."""
 
@@ -104,15 +101,11 @@ class TrainConfig(Section):
         return name
 
     @model_validator(mode="after")
-    def _minibatches_are_equal(self) -> "TrainConfig":
+    def _groups_and_minibatches_fit(self) -> "TrainConfig":
         if self.games_per_step * self.samples_per_game % self.minibatches:
             raise ValueError(
                 "train.games_per_step times train.samples_per_game must be a multiple of train.minibatches"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _groups_have_members(self) -> "TrainConfig":
         if self.samples_per_game == 1 and (self.advantage == "group" or "reward_varies" in self.filters):
             raise ValueError(
                 "with train.samples_per_game 1 a group has nothing to compare: take another train.advantage "

@@ -1,12 +1,11 @@
 """GRPO on one machine: play groups of episodes, compare them, follow the gradient.
 
-Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with options from DAPO (Yu et al.
-2025, arXiv 2503.14476): a separate upper clip, token-level loss, groups without variance replaced. The
-episode is the unit of reward; `training/advantages` turns rewards into an advantage for each sequence or
-token.
+Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with options from DAPO (Yu et al. 2025, arXiv
+2503.14476): a separate upper clip, token-level loss, groups without variance replaced. The episode is the unit of
+reward; `training/advantages` turns rewards into an advantage for each sequence or token.
 
-A step is a function of the seed, the step's number and the weights before it. What is saved after each step
-is all that the next one needs, so a killed run goes on with the numbers it would have had.
+A step is a function of the seed, the step's number and the weights before it. What is saved after each step is all that
+the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
 import copy
@@ -33,7 +32,7 @@ from slim_rl.training import advantages
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
-from slim_rl.training.optimizer import muon_and_adamw
+from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.pool import Pool
 
 MAX_OVERSAMPLING = 2
@@ -78,12 +77,11 @@ def train(
         reference: the reference of the KL term; None without one.
         tasks: the task of each group, by the group's number.
         make_seating: given the engines of `policy` and of every opponent in the pool, by name.
-        folder: gets `state.pt`; in `rollouts/` a folder of episode shards for each step; in `snapshots/` the
-            frozen weights of every `config.snapshot_every` steps.
+        folder: gets `state.pt`; in `rollouts/` a folder of episode shards for each step; in `snapshots/` the frozen
+            weights of every `config.snapshot_every` steps.
         on_step: is called with each step's metrics by name, those of the steps before an interruption too.
-        status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without
-            one, a killed run plays the group batch again, so that it gets the numbers of an uninterrupted
-            run.
+        status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without one, a
+            killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
 
     Raises:
         UserError: a filter or the advantage estimator does not exist, or every group of a step was dropped.
@@ -104,7 +102,8 @@ def train(
             groups, dropped, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
             for used in (engine, *pool.engines.values()):
                 used.reset()
-            _set_learning_rate(optimizers, config, run.step)
+            warmed_up = min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+            set_learning_rate(optimizers, config.learning_rate * warmed_up)
             metrics = {
                 **describe([episode for group in groups for episode in group]),
                 "groups_dropped": dropped,
@@ -113,7 +112,9 @@ def train(
                 **advantages.metrics(run.estimator),
             }
             if config.averaging_decay:
-                _follow(averaged, model, config.averaging_decay)
+                with torch.no_grad():
+                    for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+                        mean.lerp_(weight, 1 - config.averaging_decay)
             run.step += 1
             run.history.append(metrics)
             if pool.add(run.step, averaged):
@@ -135,24 +136,8 @@ def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim
     ]
 
 
-def _set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, step: int) -> None:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * min(1.0, (step + 1) / max(config.warmup_steps, 1))
-
-
-@torch.no_grad()
-def _follow(averaged: PreTrainedModel, model: PreTrainedModel, decay: float) -> None:
-    for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
-        mean.lerp_(weight, 1 - decay)
-
-
 def _save(
-    path: Path,
-    model: PreTrainedModel,
-    averaged: PreTrainedModel,
-    optimizers: Sequence[torch.optim.Optimizer],
-    run: Run,
+    path: Path, model: PreTrainedModel, averaged: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], run: Run
 ) -> None:
     saved = [optimizer.state_dict() for optimizer in optimizers]
     state = {"model": model.state_dict(), "optimizers": saved, "run": vars(run)}
@@ -162,18 +147,13 @@ def _save(
 
 
 def _resume(
-    path: Path,
-    model: PreTrainedModel,
-    averaged: PreTrainedModel,
-    optimizers: Sequence[torch.optim.Optimizer],
+    path: Path, model: PreTrainedModel, averaged: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer]
 ) -> Run:
     state = load_state(path)
     if state is None:
         return Run()
-    model.load_state_dict(state["model"])
+    restore(state, model, optimizers)
     averaged.load_state_dict(state.get("averaged", state["model"]))
-    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
     return Run(**state["run"])
 
 
@@ -194,7 +174,12 @@ def _rollout(
     limit = number + config.games_per_step * MAX_OVERSAMPLING
     while len(kept) < config.games_per_step and number < limit:
         numbers = range(number, min(number + config.games_per_step - len(kept), limit))
-        requests = [request for n in numbers for request in _group(config, tasks, seating, pool, run.step, n)]
+        requests: list[Request] = []
+        for n in numbers:
+            game, place, task = tasks[n]
+            players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, run.step, n))
+            ids = [f"train/{run.step}/{n}/{sample}" for sample in range(config.samples_per_game)]
+            requests += [Request(episode_id, game, task, players, run.step) for episode_id in ids]
         episodes = collect(
             requests,
             seating.play,
@@ -219,13 +204,6 @@ def _rollout(
             "Check the base model or train.filters."
         )
     return kept, len(objections), number
-
-
-def _group(config: TrainConfig, tasks: Mixture, seating: Seating, pool: Pool, step: int, number: int) -> list[Request]:
-    game, place, task = tasks[number]
-    players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, step, number))
-    samples = range(config.samples_per_game)
-    return [Request(f"train/{step}/{number}/{sample}", game, task, players, step) for sample in samples]
 
 
 def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:
@@ -260,13 +238,7 @@ def update(
     `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before
     the weights change. It shows that what is trained on is what was sampled.
     """
-    totals: dict[str, float] = {
-        "loss": 0.0,
-        "grad_norm": 0.0,
-        "clipped_fraction": 0.0,
-        "entropy": 0.0,
-        "logprob_gap": 0.0,
-    }
+    totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
     if config.kl_coefficient:
         totals["kl"] = 0.0
     for i in range(config.minibatches):
@@ -309,8 +281,7 @@ Weighted = tuple[TrainedSequence, float]
 
 
 def _microbatches(sequences: Sequence[Weighted], max_tokens: int) -> Iterator[list[Weighted]]:
-    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence)
-    each."""
+    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence) each."""
     batch: list[Weighted] = []
     for sequence in sorted(sequences, key=lambda s: len(s[0].trace.token_ids), reverse=True):
         longest = len((batch or [sequence])[0][0].trace.token_ids)

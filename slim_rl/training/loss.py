@@ -6,11 +6,7 @@ import torch
 
 
 def policy_loss(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    clip_low: float,
-    clip_high: float,
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> torch.Tensor:
     """PPO's clipped surrogate for each token (Schulman et al. 2017, arXiv 1707.06347, equation 7).
 

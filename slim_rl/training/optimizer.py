@@ -1,4 +1,7 @@
-"""Muon for the matrices, AdamW for the rest."""
+"""Muon for the matrices, AdamW for the rest; and what both trainers do with their optimizers."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -17,3 +20,16 @@ def muon_and_adamw(
         torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas),
     ]
+
+
+def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+
+
+def restore(state: dict[str, Any], model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Load the state dicts `state["model"]` and `state["optimizers"]`."""
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)

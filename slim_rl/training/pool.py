@@ -1,5 +1,4 @@
-"""Earlier selves, frozen: opponents that keep learning from running in circles, and points of a learning
-curve.
+"""Earlier selves, frozen: opponents that keep learning from running in circles, and points of a learning curve.
 
 Past checkpoints as opponents: fictitious self-play (Heinrich et al. 2015).
 """
@@ -12,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from slim_rl.engines.local import LocalEngine
-from slim_rl.training.checkpoint import save_weights
+from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import TrainConfig
 
 SEAT = "pool"
@@ -44,7 +43,7 @@ class Pool:
         """Freeze `model` if a snapshot is due at this step; returns whether it is."""
         if self._config.snapshot_every is None or step % self._config.snapshot_every:
             return False
-        save_weights(self._folder / _name(step), model)
+        save_model(self._folder / _name(step), model)
         frozen = copy.deepcopy(model)
         frozen.zero_grad()
         self._open(step, frozen)

@@ -26,7 +26,7 @@ from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import draw
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
-from slim_rl.training.optimizer import muon_and_adamw
+from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
 
 
 class Demonstrations:
@@ -45,7 +45,13 @@ class Demonstrations:
         self._games, self._last_seat = games, last_seat
         self._drawn = list(islice(draw(weights), count))
         counts = Counter(name for name, _ in self._drawn)
-        self._tasksets = {name: _demonstrating(game) for name, game in games.items()}
+        self._tasksets: dict[str, Demonstrates] = {}
+        for name, game in games.items():
+            if not isinstance(game.taskset, Demonstrates):
+                raise UserError(
+                    f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
+                )
+            self._tasksets[name] = game.taskset
         self._tasks = {name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()}
 
     def __len__(self) -> int:
@@ -68,14 +74,6 @@ class Demonstrations:
         seats = policy_seats(self._games[name])
         seat = seats[-1 if by_the_last_seat else place % len(seats)]
         return self._tasksets[name].demonstrate(self._tasks[name][place], seat)
-
-
-def _demonstrating(game: NamedGame) -> Demonstrates:
-    if not isinstance(game.taskset, Demonstrates):
-        raise UserError(
-            f"The game {game.name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
-        )
-    return game.taskset
 
 
 class Tree(NamedTuple):
@@ -132,8 +130,7 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
 
 
 def _targets(before: int, start: int, said: list[int], first_weight: float) -> list[tuple[int, int, float]]:
-    """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows
-    `before`."""
+    """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows `before`."""
     predictors = [before, *range(start, start + len(said) - 1)]
     weights = [first_weight] + [1.0] * (len(said) - 1)
     return list(zip(predictors, said, weights, strict=True))
@@ -149,10 +146,7 @@ def imitation_loss(model: Qwen3ForCausalLM, trees: Sequence[Tree]) -> torch.Tens
     same_branch = (branches[:, :, None] == branches[:, None, :]) & (order[:, None] >= order)
     on_the_path = (branches == 0)[:, None, :] & (positions[:, None, :] < forks[:, :, None])
     hidden = model.get_decoder()(
-        input_ids=ids,
-        position_ids=positions,
-        attention_mask=(same_branch | on_the_path)[:, None],
-        use_cache=False,
+        input_ids=ids, position_ids=positions, attention_mask=(same_branch | on_the_path)[:, None], use_cache=False
     ).last_hidden_state
     rows = torch.from_numpy(np.repeat(np.arange(len(trees)), [len(tree.targets) for tree in trees]))
     predictors, targets, weights = (
@@ -229,18 +223,17 @@ def imitate(
     optimizers = muon_and_adamw(model, config.learning_rate, config.weight_decay, betas=(0.9, 0.98))
     state = load_state(folder / "state.pt") or {"step": 0}
     if state["step"]:
-        model.load_state_dict(state["model"])
-        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        restore(state, model, optimizers)
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step") as bar:
         for step in range(state["step"], steps):
             model.zero_grad()
             loss = imitation_loss(model, batches(step))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+            warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
+            cosine = 1 + math.cos(math.pi * step / steps)
+            set_learning_rate(optimizers, config.learning_rate * (warmed_up * cosine / 2))
             for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = config.learning_rate * _warmup_and_cosine(step, steps, config.warmup_steps)
                 optimizer.step()
             bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
             bar.update()
@@ -248,7 +241,3 @@ def imitate(
                 saved = [optimizer.state_dict() for optimizer in optimizers]
                 state = {"step": step + 1, "model": model.state_dict(), "optimizers": saved}
                 save_state(folder / "state.pt", state)
-
-
-def _warmup_and_cosine(step: int, steps: int, warmup_steps: int) -> float:
-    return min(1.0, (step + 1) / max(warmup_steps, 1)) * (1 + math.cos(math.pi * step / steps)) / 2

@@ -72,9 +72,7 @@ class Prefect:
 
     def _post(self, path: str, body: Any) -> Any:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/api/{path}",
-            json.dumps(body).encode(),
-            {"content-type": "application/json"},
+            f"http://127.0.0.1:{self.port}/api/{path}", json.dumps(body).encode(), {"content-type": "application/json"}
         )
         with urllib.request.urlopen(request) as reply:
             return json.load(reply)

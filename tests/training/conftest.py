@@ -39,7 +39,7 @@ def killed(monkeypatch):
         calls = 0
         module, name = {
             "rollout": (grpo, "collect"),
-            "shard": (slim_rl.rollout.collect, "write_shard"),
+            "shard": (slim_rl.rollout.collect, "add_shard"),
             "checkpoint": (grpo, "save_state"),
         }[moment]
         original = getattr(module, name)

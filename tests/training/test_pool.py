@@ -173,13 +173,7 @@ def test_only_the_pool_is_kept_in_memory(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "train",
-    [
-        {},
-        {"snapshot_every": 1},
-        {"pool_size": 2},
-        {"snapshot_every": 1, "pool_size": 2, "backend": "slime"},
-    ],
+    "train", [{}, {"snapshot_every": 1}, {"pool_size": 2}, {"snapshot_every": 1, "pool_size": 2, "backend": "slime"}]
 )
 def test_a_pool_needs_snapshots(train):
     with pytest.raises(ValueError, match=r"the player pool needs train\.snapshot_every"):
@@ -190,8 +184,3 @@ def test_a_pool_needs_snapshots(train):
 def test_slime_refuses_what_it_does_not_do(train):
     with pytest.raises(ValueError, match=rf"train\.{next(iter(train))}.* needs train\.backend: local"):
         Config.model_validate({"games": {"matching": {}}, "train": {"backend": "slime", **train}})
-
-
-def test_somebody_must_be_trained():
-    with pytest.raises(ValueError, match="one of seating must be policy"):
-        Config.model_validate({"games": {"matching": {"seating": ["scripted", "random"]}}})

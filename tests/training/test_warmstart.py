@@ -23,12 +23,7 @@ def trees(demonstrations, renderer):
 def test_any_text_has_tokens_and_comes_back(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
-    for text in (
-        "[message] What is Ava Li's score for BLEU?",
-        "Zoë said: 57 ÷ 3 = «19»\n\t…",
-        "",
-        "100 0099",
-    ):
+    for text in ("[message] What is Ava Li's score for BLEU?", "Zoë said: 57 ÷ 3 = «19»\n\t…", "", "100 0099"):
         ids = tokenizer.encode(text, add_special_tokens=False)
         assert tokenizer.decode(ids) == text
         assert loaded.encode(text, add_special_tokens=False) == ids
@@ -38,10 +33,7 @@ def test_what_is_said_over_and_over_is_one_token(tokenizer):
     def tokens(text):
         return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
 
-    assert tokens("[message] What is Ava Li's score for BLEU?") == [
-        "[message] What is ",
-        "Ava Li's score for BLEU?",
-    ]
+    assert tokens("[message] What is Ava Li's score for BLEU?") == ["[message] What is ", "Ava Li's score for BLEU?"]
     assert tokens("Ava Li - BLEU: 57\n") == ["Ava Li - BLEU: ", "57", "\n"]
 
 

@@ -1,8 +1,7 @@
 """Advantages: by how much each trained sequence did better than expected.
 
-An estimator is a module of this folder with a function `estimate`, named after the module; or a function of
-your own, named by its import path: `train.advantage: my_module:estimate`. See `Estimator` for what it gets
-and returns.
+An estimator is a module of this folder with a function `estimate`, named after the module; or a function of your own,
+named by its import path: `train.advantage: my_module:estimate`. See `Estimator` for what it gets and returns.
 """
 
 import json
@@ -60,10 +59,10 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
     """The advantages of a step, from the estimator that `config.advantage` names; changes `state` in place.
 
     Raises:
-        UserError: the estimator returned the wrong number of values, or keeps something in `state` that is
-            not JSON.
+        UserError: the estimator returned the wrong number of values, or keeps something in `state` that is not JSON.
     """
-    values = [_plain(value) for value in find_estimator(config.advantage)(played, config, state)]
+    given: Sequence[Any] = find_estimator(config.advantage)(played, config, state)
+    values = [[float(v) for v in value] if np.ndim(value) else float(value) for value in given]
     if len(values) != len(played):
         raise UserError(f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences.")
     for value, (_, episode, seat) in zip(values, played, strict=True):
@@ -83,7 +82,3 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
 def metrics(state: Mapping[str, Any]) -> dict[str, float]:
     """The numbers that an estimator's state shows, by the names of metrics."""
     return {f"advantage/{name}": value for name, value in state.items() if isinstance(value, int | float)}
-
-
-def _plain(value: Any) -> Advantage:
-    return [float(v) for v in value] if np.ndim(value) else float(value)
