@@ -79,22 +79,11 @@ def check_tokens(game, seed):
     return episode
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("game", SAID)
+@settings(max_examples=200, deadline=None)
 @given(seed=SEEDS)
-def test_matching_each_sampled_token_is_trained_in_one_sequence(seed):
-    check_tokens("matching", seed)
-
-
-@settings(max_examples=150, deadline=None)
-@given(seed=SEEDS)
-def test_tictactoe_each_sampled_token_is_trained_in_one_sequence(seed):
-    check_tokens("tictactoe", seed)
-
-
-@settings(max_examples=150, deadline=None)
-@given(seed=SEEDS)
-def test_kuhn_each_sampled_token_is_trained_in_one_sequence(seed):
-    check_tokens("kuhn", seed)
+def test_each_sampled_token_is_trained_in_one_sequence(game, seed):
+    check_tokens(game, seed)
 
 
 def read_by(episode, seat):

@@ -13,10 +13,7 @@ from slim_rl.training.checkpoint import load_state, save_model, save_state
 
 def test_a_state_comes_back_as_it_was(tmp_path):
     weights = torch.randn(3, 4)
-    state = {
-        "model": {"w": weights},
-        "run": {"step": 3, "history": [{"reward": 0.5}], "estimator": {"a": [1]}},
-    }
+    state = {"model": {"w": weights}, "run": {"step": 3, "history": [{"reward": 0.5}], "estimator": {"a": [1]}}}
     assert load_state(tmp_path / "state.pt") is None
     save_state(tmp_path / "state.pt", state)
     loaded = load_state(tmp_path / "state.pt")
@@ -51,15 +48,12 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_state_before_stays(tmp_path):
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_a_checkpoint_without_a_tokenizer(tmp_path, model, tokenizer):
+def test_a_checkpoint_without_a_tokenizer_or_that_is_none(tmp_path, model, tokenizer):
     save_model(tmp_path / "model", model, tokenizer)
     load_model(tmp_path / "model")
     for file in (tmp_path / "model").glob("tokenizer*"):
         file.unlink()
     with pytest.raises(UserError, match="has no tokenizer"):
         load_model(tmp_path / "model")
-
-
-def test_a_checkpoint_that_is_none(tmp_path):
     with pytest.raises(UserError, match="nowhere is neither a folder nor a checkpoint"):
         load_model(tmp_path / "nowhere")
