@@ -74,8 +74,7 @@ def test_every_other_flag_is_megatrons_or_sglangs(base, monkeypatch):
     if not all(sources.values()):
         pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources")
     megatron, sglang = (
-        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py"))
-        for folder in sources.values()
+        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py")) for folder in sources.values()
     )
     for profile in PROFILES:
         for flag in left_over(arguments(parameters_of(profile, monkeypatch, tensor_parallel=2), base, base)):
@@ -168,7 +167,7 @@ def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
     }
     job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
     try:
-        assert job.wait(100) == 0
+        assert job.wait(300) == 0
     finally:
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
     assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"

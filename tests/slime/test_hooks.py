@@ -300,6 +300,18 @@ def test_a_rollouts_metrics_are_named_by_game(kuhn_run):
     assert metrics["rollout/env/kuhn/episodes"] == 4 and metrics["rollout/step"] == 7
 
 
+def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):
+    """SLIME logs a mean for each entry of `data`, and would log 0."""
+    data = {}
+    for name, failed in (("broken", 3), ("half", 1)):
+        samples = [play(kuhn_run, kuhn_sample(n), evaluation=True) for n in range(3)]
+        for sample in samples[:failed]:
+            sample.status = sample.Status.FAILED
+        data[name] = {"rewards": [1.0] * 3, "truncated": [False] * 3, "samples": samples}
+    assert logs.log_evaluation(7, kuhn_run, data, None) is False
+    assert list(data) == ["half"] and len(data["half"]["samples"]) == len(data["half"]["rewards"]) == 2
+
+
 def test_a_policy_that_never_had_a_turn_is_left_out(monkeypatch):
     """Its opponent lost by illegal moves before: there are no tokens to train, and nothing to compare."""
 

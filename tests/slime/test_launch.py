@@ -135,6 +135,16 @@ def test_several_games_come_by_weight_until_every_task_has_come(workspace):
     ]
 
 
+def test_a_game_of_little_weight_does_not_multiply_the_tasks(workspace):
+    games = {"matching": {**MATCHING["matching"], "weight": 1000}, "kuhn": {"seating": ["policy", "policy"]}}
+    tasks = {name: [Task(f"{name}-{n}") for n in range(50)] for name in ("matching", "kuhn")}
+    parameters = parameters_of(games=games)
+    launch.prepare(parameters, tasks, tasks, Path("run"))
+    trained_on = parameters.train.steps * parameters.train.games_per_step
+    lines = Path("run/train.jsonl").read_text().splitlines()
+    assert trained_on < len(lines) <= 4 * trained_on  # the filters drop some; SLIME starts again from the first
+
+
 def test_a_run_that_fails_is_told_in_a_sentence(workspace):
     Path("slime/train.py").write_text("raise SystemExit(3)")
     with pytest.raises(UserError, match=r"exit code 3 before step 3 was saved.*continues from its last checkpoint"):

@@ -1,0 +1,234 @@
+"""SLIME's own rollout side on this machine: its source, the real router, two of our servers, a tiny Qwen."""
+
+import argparse
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from slim_rl.config import Config
+from slim_rl.engines.engine import EngineFailed
+from slim_rl.games import load_games
+from slim_rl.runtime.process import end, wait_until
+from slim_rl.slime import launch
+from slim_rl.slime.arguments import arguments
+from stages.train import run_parameters
+from tests.babbler import Babbler
+from tests.settings import merged
+
+SLIME_DIR = os.environ.get("SLIME_DIR")
+ROOT = Path(__file__).parents[2]
+MATCHING = {
+    "seating": ["policy", "scripted"],
+    "size": 3,
+    "train_count": 160,
+    "eval_count": 64,
+    "max_turns": 12,
+}
+PARAMETERS = {
+    "threads": 1,
+    "games": {"matching": MATCHING},
+    "model": {"context_tokens": 512, "turn_tokens": 32},
+    "warmstart": {"demonstrations": 1600},
+    "train": {"backend": "slime", "steps": 2, "games_per_step": 64, "samples_per_game": 4},
+    "slime": {"gpus_per_node": 1, "retry_seconds": 60, "request_timeout_seconds": 30, "evaluate_every": 1},
+}
+QWEN = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 3,
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "rope_parameters": {"rope_theta": 10000.0},
+    "rms_norm_eps": 1e-6,
+    "vocab_size": 429,
+    "tie_word_embeddings": False,
+}
+"""What a checkpoint's config.json says of its shape."""
+
+
+# Processes
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def answers(url):
+    try:
+        urllib.request.urlopen(url, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def running(*command, ready):
+    process = subprocess.Popen([sys.executable, "-m", *map(str, command)], cwd=ROOT, start_new_session=True)
+    try:
+        assert wait_until(lambda: process.poll() is not None or answers(ready), 60) and process.poll() is None
+        yield process
+    finally:
+        end(process, 1)
+
+
+@contextmanager
+def server(model):
+    port = free_port()
+    options = ("--model", model, "--port", port, "--threads", 1)
+    with running("slim_rl.engines.server", *options, ready=f"http://127.0.0.1:{port}/health") as process:
+        yield f"127.0.0.1:{port}", process
+
+
+@contextmanager
+def router(*addresses):
+    port = free_port()
+    options = {
+        "--host": "127.0.0.1",
+        "--port": port,
+        "--prometheus-port": free_port(),
+        "--log-level": "error",
+        "--policy": "manual",  # what the router on PyPI calls the policy that reads X-SMG-Routing-Key
+    }
+    words = [word for option in options.items() for word in option]
+    workers = ("--disable-circuit-breaker", "--worker-urls", *(f"http://{address}" for address in addresses))
+    with running("sglang_router.launch_router", *words, *workers, ready=f"http://127.0.0.1:{port}/workers"):
+        yield port
+
+
+class Serving:
+    """An HTTP server on a port of its own: `handle(request)` answers everything."""
+
+    def __init__(self, handle):
+        self.port = free_port()
+        app = web.Application(client_max_size=2**26)
+        app.add_routes([web.route("*", "/{path:.*}", handle)])
+        options = dict(host="127.0.0.1", port=self.port, handle_signals=False, print=None)
+        run = partial(web.run_app, app, **options, loop=asyncio.new_event_loop())
+        threading.Thread(target=run, daemon=True).start()
+
+
+def slime_args(base, folder, addresses, router_port, **changes):
+    """The parameters of a new run, and SLIME's arguments from our flags, by SLIME's own parser."""
+    from slime.rollout.sglang_rollout import EVAL_PROMPT_DATASET, GenerateState
+    from slime.utils import http_utils
+    from slime.utils.arguments import get_slime_extra_args_provider, slime_validate_args
+
+    # SLIME keeps these as long as its process lives.
+    type(GenerateState)._instances.clear()
+    EVAL_PROMPT_DATASET.clear()
+    http_utils._http_client = None
+    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
+    games = load_games(parameters.games, parameters.seed)
+    tasks = (
+        {name: list(game.taskset.tasks(purpose, count(game.parameters))) for name, game in games.items()}
+        for purpose, count in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
+    )
+    launch.prepare(parameters, *tasks, folder)
+    flags = arguments(parameters, base, folder)
+    if addresses:
+        flags += ["--rollout-external-engine-addrs", *addresses]
+        flags.remove("--colocate")
+    parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
+    args, _ = parser.parse_known_args(flags)
+    # From SLIME's other parsers, SGLang's and the one for debugging.
+    args.debug_rollout_only = args.debug_train_only = False
+    args.load_debug_rollout_data = None
+    args.train_backend = "megatron"
+    args.sglang_server_concurrency = 128
+    args.sglang_dp_size = 1
+    args.context_parallel_size = 1
+    slime_validate_args(args)
+    args.sglang_router_ip, args.sglang_router_port = "127.0.0.1", router_port
+    args.router_policy = "consistent_hashing"
+    return parameters, args
+
+
+# SLIME without processes
+
+
+class SGLangShaped:
+    """An engine, by default a `Babbler`, in SGLang's words; now and then it fails or is aborted in the middle."""
+
+    def __init__(self, tokenizer, seed, failing=0.0, aborting=0.0, engine=None):
+        self.engine, self.rng = engine or Babbler(tokenizer, seed), np.random.default_rng(seed)
+        self.failing, self.aborting = failing, aborting
+        self.asked, self.params = [], []
+        self.state, self.asked_to_abort = SimpleNamespace(), True
+
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False):
+        if self.rng.random() < self.failing:
+            raise EngineFailed("gone")
+        said = await self.engine.generate(input_ids, sampling)
+        ids, logprobs, reason = said.token_ids, said.logprobs, {"type": "stop"}
+        if self.rng.random() < self.aborting:
+            cut = int(self.rng.integers(len(ids)))
+            ids, logprobs, reason = ids[:cut], logprobs[:cut], {"type": "abort"}
+            self.state.aborted = self.asked_to_abort
+        self.asked.append((list(input_ids), ids, logprobs))
+        self.params.append((sampling, sampling_params))
+        tokens = [[p, t, None] for p, t in zip(logprobs, ids, strict=True)]
+        return {"text": "…", "meta_info": {"finish_reason": reason, "output_token_logprobs": tokens}}
+
+
+@contextmanager
+def slime(tokenizer, engine, folder=None, **parameters):
+    """SLIME with `engine` behind its router, and a run of these parameters; gives its arguments."""
+    from slime.rollout import sglang_rollout
+
+    from slim_rl.slime.context import Context
+    from slim_rl.slime.parameters import RunParameters
+
+    given = merged(
+        {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": 16}}, parameters
+    )
+    state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
+    args = SimpleNamespace(rollout_max_context_len=400, state=state)
+    context = Context.of(args)
+    context.parameters, context.engine, context.folder = RunParameters.model_validate(given), engine, folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sglang_rollout, "GenerateState", lambda args: state)
+        yield args
+
+
+def sample_of(task, index=0, game="matching", place=0, group=0):
+    """A sample as SLIME's data source makes it."""
+    from slime.utils.types import Sample
+
+    row = launch.task_line(game, place, task)
+    return Sample(group_index=group, index=index, prompt=row["prompt"], label=row["game_id"], metadata=row["metadata"])
+
+
+def play(args, sample, evaluation=False, **params):
+    from slim_rl.slime.generate import generate
+
+    params = {"max_new_tokens": 16, "temperature": 1.0, **params}
+    return asyncio.run(generate(args, sample, params, evaluation=evaluation))
+
+
+def converted(args, samples):
+    """The training batch that SLIME's rollout manager makes of the samples."""
+    from slime.ray.rollout import RolloutManager
+    from slime.utils.misc import load_function
+
+    manager = object.__new__(RolloutManager.__ray_metadata__.modified_class)
+    manager.args = args
+    manager.custom_convert_samples_to_train_data_func = None
+    manager.custom_reward_post_process_func = load_function("slim_rl.slime.advantages.normalise_rewards")
+    return manager._convert_samples_to_train_data(samples)
