@@ -21,11 +21,14 @@ def miniature(**changes: Any) -> Parameters:
     section's entry.
     """
     matching = dict(
-        size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=120, max_turns=20,
+        size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=24, max_turns=20,
     )  # fmt: skip
-    asking = dict(references=["own-view", "bayes"], human_references=["own-view"], intervention_games=8)
+    asking = dict(
+        references=["own-view", "bayes"], human_references=["own-view"], intervention_games=4, probe_games=8
+    )  # fmt: skip
     parameters = {
         "seed": 0,
+        "threads": 1,
         "games": {"matching": matching},
         "model": {"base": "tiny", "context_tokens": 512, "turn_tokens": 32},
         "warmstart": {"demonstrations": 160, "batch": 8},

@@ -51,7 +51,9 @@ def test_the_report_and_the_metrics_are_there(finished):
 
 
 def test_a_second_run_does_nothing(finished):
-    assert "Data and pipelines are up to date" in repro(finished).stdout
+    again = repro(finished).stdout
+    assert "Running stage 'own_code'" in again and again.count("Running stage") == 1
+    assert again.count("didn't change, skipping") == 5
 
 
 def test_a_killed_training_goes_on_with_the_same_numbers(finished, tmp_path):
@@ -81,20 +83,18 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     copy = copy_of(finished, tmp_path / "copy")
-    server = serve("--hold-after", "30")
+    server = serve("--hold-after", "50")
     service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None)
     changes = {
         "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
         "services": {"partner": service},
-        "studies": {"asking": {"references": [], "human_references": [], "intervention_games": 0, "probe_games": 2}},
+        "studies": {"asking": {"references": [], "human_references": [], "intervention_games": 0, "probe_games": 4}},
     }
     parameters = yaml.safe_load((copy / "params.yaml").read_text())
     (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
-    tasks = copy / "data/games/matching/evaluate.jsonl"
-    tasks.write_text("".join(tasks.read_text().splitlines(keepends=True)[:8]))
 
     process = start(copy, "--single-item", "evaluate")
-    wait_for(lambda: server.counts()["good"] == 30, process)
+    wait_for(lambda: server.counts()["good"] == 50, process)
     kill(process)
     rules = copy / "slim_rl/games/matching/rules.py"
     rules.write_text(rules.read_text().replace('"""', '"""Edited. ', 1))
@@ -109,4 +109,4 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
         for turn in episode.turns
     )
     checks = 2  # each run tried the key
-    assert replies > 30 and 30 + server.counts()["good"] == replies + checks
+    assert replies > 50 and 50 + server.counts()["good"] == replies + checks
