@@ -10,10 +10,11 @@ from rapidfuzz import process
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import GameParameters, Section
-from slim_rl.games import game_parameters
+from slim_rl.games import game_parameters, load_games
 from slim_rl.players.config import ModelConfig, ServiceConfig
+from slim_rl.runtime.imports import folders_in, own_files
 from slim_rl.slime.config import SlimeConfig
-from slim_rl.studies import study_parameters
+from slim_rl.studies import study_of, study_parameters
 from slim_rl.studies.config import EvaluateConfig
 from slim_rl.training.config import TrainConfig, WarmstartConfig
 
@@ -56,6 +57,14 @@ class Config(Section):
     def players(self) -> set[str]:
         """Everybody who is seated in some game while the policy is trained."""
         return {name for game in self.games.values() for name in game.seating}
+
+    def own_code(self) -> list[Path]:
+        """The user's own code, which the import paths in the parameters name: whole modules and packages."""
+        functions = [name for name in (self.train.advantage, *self.train.filters) if ":" in name]
+        games = {name.partition(":")[0] for name in self.games} - set(folders_in("slim_rl.games"))
+        judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
+        studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
+        return own_files([*functions, *games, *studies])
 
     def work_inputs(self, *sections: str) -> dict[str, Any]:
         """What identifies a run's saved work: the values of `sections`, or of all, without `services`. How fast a

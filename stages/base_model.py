@@ -12,7 +12,7 @@ from slim_rl.engines.model import checkpoint_folder
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.work import source_files, work_folder
+from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
 from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, imitate, tiny_qwen
@@ -63,8 +63,8 @@ def make_tiny(config: Config) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
-    code = source_files(game.taskset for game in games.values())
-    imitate(warm, model, batch, work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), *code))
+    work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), *config.own_code())
+    imitate(warm, model, batch, work)
     save_model(OUTPUT, model, tokenizer)
 
 

@@ -11,7 +11,7 @@ from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.shards import publish
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.work import source_files, work_folder
+from slim_rl.runtime.work import work_folder
 from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
 
@@ -55,7 +55,7 @@ def evaluation_folder(config: Config) -> Path:
     games = load_games(config.games, config.seed).values()
     tasksets = [game.taskset for game in games]
     files = [tasks_path(GAMES, game, "evaluate") for game in games]
-    code = [Path(series.__file__), *source_files(tasksets)]
+    code = [Path(series.__file__), *config.own_code()]
     for study in dict.fromkeys(map(study_of, tasksets)):
         plan = load_study(study, "plan")
         code += sorted(Path(plan.__file__ or "").parent.glob("*.py"))

@@ -24,7 +24,7 @@ from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.work import fingerprint, source_files, work_folder
+from slim_rl.runtime.work import fingerprint, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.training.advantages import find_estimator
@@ -45,6 +45,9 @@ def main() -> None:
     """Check everything first, train, and only then replace the results of the last run."""
     config = load_config()
     torch.set_num_threads(config.threads)
+    find_estimator(config.train.advantage)
+    for name in config.train.filters:
+        find_filter(name)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)
@@ -59,15 +62,13 @@ def main() -> None:
 
 def work(config: Config, games: Games) -> Path:
     """The folder of the run's unfinished work."""
-    tasksets = [game.taskset for game in games.values()]
-    code = [*tasksets, find_estimator(config.train.advantage), *map(find_filter, config.train.filters)]
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
     inputs, base = [config.work_inputs(*PARAMETERS), *files], checkpoint_folder(str(BASE))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
         return Path(".work/slime", fingerprint(*inputs, base / "config.json", weights))
     frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if "checkpoint:" in name]
-    return work_folder(Path(".work/train"), *inputs, base, *frozen, *source_files(code))
+    return work_folder(Path(".work/train"), *inputs, base, *frozen, *config.own_code())
 
 
 def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:

@@ -8,11 +8,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-BY_NAME = {
-    "slim_rl.games": "slim_rl.games.**",
-    "slim_rl.training.advantages": "slim_rl.training.advantages.*",
-}
+EVERY = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+STAGES = {name: stage for name, stage in EVERY.items() if not stage.get("always_changed")}
+BY_NAME = {"slim_rl.games": "slim_rl.games.**", "slim_rl.training.advantages": "slim_rl.training.advantages.*"}
 """Modules that are imported by their names, not by a statement."""
 PART_OF_A_STUDY = re.compile(r'load_study\([^)"]*\)?, "(\w+)"\)')
 
@@ -40,6 +38,12 @@ def imports(graph: grimp.ImportGraph, stage: str) -> set[Path]:
 def path_of(module: str) -> Path:
     path = ROOT / module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_depends_on_the_users_own_code(stage):
+    [written] = EVERY["own_code"]["outs"]
+    assert EVERY["own_code"]["always_changed"] and written in STAGES[stage]["deps"]
 
 
 @pytest.mark.parametrize("stage", STAGES)

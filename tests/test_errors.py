@@ -25,28 +25,12 @@ def parameters(tmp_path, **sections):
 @pytest.mark.parametrize(
     ("section", "values", "sentence"),
     [
-        (
-            "train",
-            {"learning_rat": 1},
-            "there is no parameter train.learning_rat; is it learning_rate that was meant?",
-        ),
+        ("train", {"learning_rat": 1}, "there is no parameter train.learning_rat; is it learning_rate that was meant?"),
         ("trian", {}, "there is no parameter trian; is it train that was meant?"),
         ("train", {"learning_rate": -1}, "train.learning_rate is -1: Input should be greater than 0"),
-        (
-            "games",
-            {"matching": {"size": 9}},
-            "games.matching.size is 9: Input should be less than or equal to 8",
-        ),
-        (
-            "games",
-            {"matching": {"sise": 3}},
-            "there is no parameter games.matching.sise; is it size that was meant?",
-        ),
-        (
-            "games",
-            {"matching": {"scale_range": [5, 2]}},
-            "scale_range must be two numbers with 1 <= low <= high",
-        ),
+        ("games", {"matching": {"size": 9}}, "games.matching.size is 9: Input should be less than or equal to 8"),
+        ("games", {"matching": {"sise": 3}}, "there is no parameter games.matching.sise; is it size that was meant?"),
+        ("games", {"matching": {"scale_range": [5, 2]}}, "scale_range must be two numbers with 1 <= low <= high"),
         ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of kuhn, matching"),
         ("games", {"matching": {"seating": ["scripted"]}}, "one of seating must be policy"),
         (
@@ -54,14 +38,15 @@ def parameters(tmp_path, **sections):
             {"matching": {"seating": ["policy", "service:partner"]}},
             "games.matching.seating has service:partner, but services has no partner; describe it there",
         ),
-        (
-            "train",
-            {"filters": ["no_such"]},
-            "train.filters is 'no_such'; name one of reward_varies, no_failed",
-        ),
+        ("train", {"filters": ["no_such"]}, "train.filters is 'no_such'; name one of reward_varies, no_failed"),
         ("train", {"samples_per_game": 1}, "with train.samples_per_game 1 a group has nothing to compare"),
         ("studies", {"asking": {"references": ["asks-lots"]}}, "studies.asking.references.0 is 'asks-lots'"),
         ("studies", {"askign": {}}, "there is no study 'askign'"),
+        ("studies", {"nope.x": {}}, "there is no study 'nope.x'; name one of accuracy, asking, matches, or the import"),
+        ("studies", {"json": {}}, "Python finds no module 'json.parameters'"),
+        ("games", {"nope.x:y": {}}, "there is no game 'nope.x'; name one of kuhn, matching"),
+        ("games", {"json": {}}, "the module json is not a game: it has no Parameters and no taskset"),
+        ("games", {"..x": {}}, "there is no game '..x'"),
     ],
 )
 def test_wrong_parameters_are_named(tmp_path, section, values, sentence):

@@ -1,14 +1,13 @@
 """The games: a folder each, found by its name, or a module of the user's own, found by its import path."""
 
-import pkgutil
 from collections.abc import Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Taskset
 from slim_rl.core.parameters import GameParameters
+from slim_rl.runtime.imports import module_of
 
 
 class NamedGame(NamedTuple):
@@ -59,19 +58,4 @@ def file_name(name: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    path = name.partition(":")[0]
-    ours = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    if path in ours:
-        return import_module(f"{__name__}.{path}")
-    try:
-        module = import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not path.startswith(error.name):
-            raise
-        raise ValueError(
-            f"there is no game {name!r}; name one of {', '.join(ours)}, or the import path of your own module"
-        ) from None
-    missing = [part for part in ("Parameters", "taskset") if not hasattr(module, part)]
-    if missing:
-        raise ValueError(f"the module {path} is not a game: it has no {' and no '.join(missing)}")
-    return module
+    return module_of(__name__, "game", name.partition(":")[0], needs=("Parameters", "taskset"))

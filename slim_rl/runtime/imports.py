@@ -1,7 +1,11 @@
 """Parts that a parameter names: ours by name, the user's own by import path."""
 
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from slim_rl.core.errors import UserError
@@ -16,6 +20,31 @@ def check_name(parameter: str, name: str, ours: Iterable[str]) -> None:
         )
 
 
+def folders_in(package: str) -> list[str]:
+    """The names of the packages directly in a package: our games, or our studies."""
+    return sorted(module.name for module in pkgutil.iter_modules(import_module(package).__path__) if module.ispkg)
+
+
+def module_of(package: str, kind: str, name: str, part: str = "", needs: Sequence[str] = ()) -> ModuleType:
+    """The module of a game or a study: a folder in `package`, or a module of the user's own.
+
+    Args:
+        kind: what it is, for sentences.
+        part: of a module in several files, one of them: ".plan".
+        needs: what the module must define.
+
+    Raises:
+        ValueError: there is no such module, or it lacks something; the sentence says what.
+    """
+    ours = folders_in(package)
+    if name in ours:
+        return import_module(f"{package}.{name}{part}")
+    module = _own(name + part, f"{kind} {name!r}; name one of {', '.join(ours)}, or the import path of your own")
+    if missing := [need for need in needs if not hasattr(module, need)]:
+        raise ValueError(f"the module {name}{part} is not a {kind}: it has no {' and no '.join(missing)}")
+    return module
+
+
 def function_at(path: str) -> Callable[..., Any]:
     """The function at an import path, `my_module:my_function`.
 
@@ -24,13 +53,35 @@ def function_at(path: str) -> Callable[..., Any]:
     """
     module, _, name = path.partition(":")
     try:
-        found = getattr(import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):  # the user's module lacks one
-            raise
-        raise UserError(f"There is no module {module!r}, which {path!r} names. Is it on PYTHONPATH?") from None
-    except ValueError:  # an empty name
-        found = None
+        found = getattr(_own(module, f"module {module!r}, which {path!r} names"), name, None)
+    except ValueError as error:
+        raise UserError(f"T{str(error)[1:]}.") from None
     if not callable(found):
         raise UserError(f"The module {module!r} has no function {name!r}.")
+    return found
+
+
+def _own(path: str, what: str) -> ModuleType:
+    """The module at an import path. Raises ValueError: there is none."""
+    try:
+        if path and all(path.split(".")):
+            return import_module(path)
+        missing = path
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise  # the user's module lacks one
+        missing = error.name
+    raise ValueError(f"there is no {what} (Python finds no module {missing!r}; is it on PYTHONPATH?)")
+
+
+def own_files(paths: Iterable[str]) -> list[Path]:
+    """The files and folders of the user's own code: for each import path its whole top-level module or package."""
+    ours = __name__.partition(".")[0]
+    found: list[Path] = []
+    for name in sorted({path.replace(":", ".").partition(".")[0] for path in paths} - {ours, ""}):
+        spec = find_spec(name)
+        if spec and spec.submodule_search_locations:
+            found += map(Path, spec.submodule_search_locations)
+        elif spec and spec.has_location and spec.origin:
+            found.append(Path(spec.origin))
     return found

@@ -3,8 +3,6 @@
 import ast
 import hashlib
 import json
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +34,22 @@ def fingerprint(*inputs: Any) -> str:
     for value in inputs:
         if isinstance(value, Path):
             for file in sorted(p for p in [value, *value.rglob("*")] if p.is_file() and p.suffix != ".pyc"):
-                digest.update(str(file.relative_to(value)).encode() + b"\0" + _content(file))
+                name = file.relative_to(value)
+                if not any(part.startswith(".") for part in name.parts):  # a .git, a cache
+                    digest.update(str(name).encode() + b"\0" + _content(file))
         else:
             digest.update(json.dumps(value, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
-def source_files(things: Iterable[Any]) -> list[Path]:
-    """The files that define functions or objects, for a work folder that depends on code of the user's own."""
-    files = (getattr(sys.modules[thing.__module__], "__file__", None) for thing in things)
-    return [Path(file) for file in files if file]
-
-
 def _content(file: Path) -> bytes:
     if file.suffix != ".py":
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").digest()  # weights can be larger than the memory
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # a template, say, in a package of the user's own
         return file.read_bytes()
-    tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -60,5 +58,4 @@ def _content(file: Path) -> bytes:
 
 
 def _is_docstring(node: ast.AST) -> bool:
-    """Whether a statement is a string alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -5,14 +5,13 @@ A study is a package with three modules: `parameters`, `plan` (what to play) and
 `slim_rl.studies.study`.
 """
 
-import pkgutil
 from collections.abc import Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
 from slim_rl.core.game import Taskset
 from slim_rl.core.parameters import Section
+from slim_rl.runtime.imports import module_of
 
 DEFAULT = "accuracy"
 """The study of a game that names none."""
@@ -40,13 +39,7 @@ def parameters_of(name: str, studies: Mapping[str, Section]) -> Section:
 
 def load_study(name: str, part: Literal["parameters", "plan", "reporting"]) -> ModuleType:
     """A module of a study. Raises ValueError: there is no such study."""
-    return import_module(f"{_path(name)}.{part}")
+    return module_of(__name__, "study", name, f".{part}", needs=_NEEDS[part])
 
 
-def _path(name: str) -> str:
-    ours = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    if name in ours:
-        return f"{__name__}.{name}"
-    if "." in name:
-        return name
-    raise ValueError(f"there is no study {name!r}; name one of {', '.join(ours)}, or an import path")
+_NEEDS = {"parameters": ("Parameters",), "plan": ("series",), "reporting": ("report",)}

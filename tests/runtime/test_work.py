@@ -1,13 +1,13 @@
 """Work folders belong to what the work depends on, and stay."""
 
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from slim_rl.runtime import work
-from slim_rl.runtime.work import fingerprint, source_files, work_folder
-from tests.babbler import Babbler
+from slim_rl.runtime.work import fingerprint, work_folder
 
 GAMES = "games/kuhn/theory.py"
 
@@ -59,5 +59,22 @@ def test_a_string_that_is_used_is_code(tmp_path):
     assert prints[0] != prints[1] == prints[2]
 
 
-def test_the_file_of_the_users_own_code():
-    assert source_files([Babbler, len]) == [Path(__file__).parents[1] / "babbler.py"]
+def test_a_file_is_hashed_in_pieces(tmp_path):
+    """Weights can be larger than the memory."""
+    with (tmp_path / "weights").open("wb") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    fingerprint(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_file_that_is_no_python_of_ours_can_be_hashed(tmp_path):
+    (tmp_path / "template.py").write_text("def {{ name }}(")
+    first = fingerprint(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/index").write_text("changes with each look at the folder")
+    assert fingerprint(tmp_path) == first
+    (tmp_path / "template.py").write_text("def {{ title }}(")
+    assert fingerprint(tmp_path) != first
