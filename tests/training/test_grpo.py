@@ -85,33 +85,6 @@ def assert_gradient(found, model):
         assert torch.allclose(mine, expected.grad, atol=1e-5, rtol=1e-3)
 
 
-def logprobs(model, trace):
-    """Of the sampled tokens, one dialogue at a time."""
-    ids, mask = torch.tensor([trace.token_ids]), torch.tensor(trace.loss_mask[1:], dtype=torch.bool)
-    return torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[mask, 0]
-
-
-def sampled_with(trace):
-    """The log-probs of the sampled tokens in the rollout."""
-    return torch.tensor(trace.logprobs)[torch.tensor(trace.loss_mask, dtype=torch.bool)]
-
-
-class Noting(torch.optim.SGD):
-    """Moves nothing, and keeps the gradient of every step."""
-
-    def __init__(self, model):
-        super().__init__(model.parameters(), lr=0.0)
-        self.gradients = []
-
-    def step(self):
-        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
-
-
-def assert_gradient(found, model):
-    for mine, expected in zip(found, model.parameters(), strict=True):
-        assert torch.allclose(mine, expected.grad, atol=1e-5, rtol=1e-3)
-
-
 def same_weights(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
