@@ -116,15 +116,10 @@ def test_decisions_are_the_twelve_that_play_leads_to(taskset):
     assert met == {(decision.seat, *decision.observations, *decision.turns) for decision in decisions}
 
 
-def test_random_play_has_its_known_value(taskset):
-    solved = taskset.solve(UNIFORM)
-    assert solved["exploitability"] == pytest.approx(11 / 24)
-    assert solved["value_first"] == pytest.approx(1 / 8)
-
-
 @settings(max_examples=20, deadline=None)
-@given(alpha=st.floats(0, 1 / 3))
-def test_no_equilibrium_can_be_exploited(taskset, alpha):
+@given(alpha=st.floats(0, 1 / 3), bets=st.lists(st.floats(0, 1), min_size=12, max_size=12))
+def test_no_equilibrium_can_be_exploited_and_nothing_earns_less_than_that(taskset, alpha, bets):
+    assert taskset.solve([(1 - bet, bet) for bet in bets])["exploitability"] >= -1e-12
     solved = taskset.solve(equilibrium(alpha))
     assert solved["exploitability"] == pytest.approx(0, abs=1e-12)
     assert solved["value_first"] == pytest.approx(-1 / 18)
@@ -137,12 +132,7 @@ def test_every_other_strategy_can_be_exploited(taskset):
         assert taskset.solve(odds)["exploitability"] > 0.01
     folds = [(1.0, 0.0)] * 12  # both check, and fold to every bet: a bet each time wins the ante
     assert taskset.solve(folds) == {"exploitability": pytest.approx(1), "value_first": 0}
-
-
-@settings(max_examples=30, deadline=None)
-@given(bets=st.lists(st.floats(0, 1), min_size=12, max_size=12))
-def test_exploitability_is_never_negative(taskset, bets):
-    assert taskset.solve([(1 - bet, bet) for bet in bets])["exploitability"] >= -1e-12
+    assert taskset.solve(UNIFORM) == {"exploitability": pytest.approx(11 / 24), "value_first": pytest.approx(1 / 8)}
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,9 @@ def _won(board):
     return any(row in ("OOO", "XXX") for row in rows)
 
 
-def test_the_perfect_player_never_loses_whatever_is_played_against_it():
+def test_the_perfect_player_never_loses_whatever_is_played_against_it_and_draws_with_itself():
     assert outcomes(EMPTY, ("first",)) == {0, 1}
     assert outcomes(EMPTY, ("second",)) == {0, -1}
-
-
-def test_two_perfect_players_always_draw():
     assert outcomes(EMPTY, ("first", "second")) == {0}
 
 

@@ -52,19 +52,13 @@ def test_what_people_ask_for_is_read_as_the_partner_reads_it():
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [
-        ("What is Ava Li's score for BLEU?", {(0, 0)}),
-        ("tell me Ava's score for BLEU", {(0, 0)}),
-        ("Thanks. I need Ava's score on BLEU.", {(0, 0)}),
         ("how good is daniel at electra", {(1, 1)}),
         ("is Ava good\nat Quac or Electra", set()),  # the partner does not answer it
         ("What are Ava's scores for BLEU and GloVe?", {(0, 0), (0, 2)}),
-        ("I have 80 for Ava on BLEU, what about you?", {(0, 0)}),  # what it leaves out stands before it
         ("Who is good at BLEU? / What is Ava's score for GLUE?", {(0, 3)}),
         ("What do you have for Ethan?", set()),
         ("Who would be good for Electra?", set()),
-        ("Do you have any good options for SWAG besides Sofia?", set()),
         ("What are yours?", set()),
-        ("Should we put Ava on BLEU?", set()),
         ("I think Ava on BLEU and Daniel on GloVe. What do you think?", set()),
         ("Does that work for you?", set()),
         ("Hi, how are you doing?", set()),
@@ -83,12 +77,9 @@ def test_which_cells_are_asked_for(text, pairs):
     assert {pair for question in questions for pair in question.pairs} == pairs
 
 
-def test_each_of_several_questions_has_its_own_cells():
+def test_each_of_several_questions_has_its_own_cells_and_only_those_in_play():
     text = "What is Ava's score for BLEU? And for GloVe? What about Daniel?"
     assert [question.pairs for question in find_questions(text, SIZE)] == [((0, 0),), ((0, 2),), ((1, 2),)]
-
-
-def test_a_name_that_is_not_in_play_names_no_cell():
     [question] = find_questions("What is Noah's score for SWAG?", size=3)
     assert question.pairs == ()
 
@@ -96,14 +87,10 @@ def test_a_name_that_is_not_in_play_names_no_cell():
 @pytest.mark.parametrize(
     "text",
     [
-        "Ava is 57 on BLEU.",
-        "I do not know Ava's score for BLEU.",
-        "let's put Ava on Electra",
         "ok send a proposal then",
         "What a great idea!",
         "Whatever you want",
         "could happen but Daniel is also nice for it",
-        "",
     ],
 )
 def test_what_seeks_no_answer_is_no_question(text):
@@ -117,15 +104,11 @@ def test_what_seeks_no_answer_is_no_question(text):
         ("What is Ava's score for BLEU?What is Ava's score for GLUE?", 2),
         ("Daniel and Morgan?", 1),
         ("Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!", 1),
+        ("I have none. What are Ava's scores for BLEU and GloVe?", 1),
     ],
 )
-def test_several_questions_count_one_by_one(text, questions):
-    assert len(found(text)) == questions
-
-
-def test_what_asks_is_told_without_what_stands_before_it():
-    [question] = find_questions("I have none. What are Ava's scores for BLEU and GloVe?", SIZE)
-    assert question.text == "What are Ava's scores for BLEU and GloVe?"
+def test_several_questions_count_one_by_one_without_what_stands_before_them(text, questions):
+    assert len(found(text)) == questions and not any("I have none" in question for question in found(text))
 
 
 @pytest.mark.parametrize(
@@ -171,13 +154,10 @@ def test_what_became_of_questions():
     ) == [{"useful", "with_number"}, {"repeated"}, {"known", "with_number"}, {"useful", "unanswerable"}, set()]
 
 
-def test_a_refusal_is_no_answer_whatever_number_it_has():
+def test_what_answers_a_question():
     asked = "[message] What is Ava Li's score for Electra?"
-    assert uses(asked, "[message] I don't know, 1 of my blanks.") == [{"useful"}]
+    assert uses(asked, "[message] I don't know, 1 of my blanks.") == [{"useful"}]  # a refusal, whatever number it has
     assert uses(asked, "[accept] 57") == [{"useful"}]
-
-
-def test_each_of_several_questions_has_its_own_answer():
     assert uses(
         "[message] What is Ava Li's score for Electra? What is Sofia Patel's score for QuAC?",
         "[message] Ava Li's score for Electra is 57. I do not know Sofia Patel's score for QuAC.",

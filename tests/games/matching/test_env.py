@@ -30,8 +30,8 @@ def env():
     return env
 
 
-def test_each_player_sees_its_own_numbers_on_its_own_scale():
-    observation, info = MatchingEnv(max_turns=10).reset(STATE)
+def test_each_player_sees_its_own_numbers_on_its_own_scale(env):
+    observation, info = env.reset(STATE)
     assert "Ava Li - BLEU: 90\n" in observation["player-1"]
     assert "Ava Li - Electra: ?\n" in observation["player-1"]
     assert "Ava Li - Electra: 25\n" in observation["player-2"]
@@ -39,6 +39,8 @@ def test_each_player_sees_its_own_numbers_on_its_own_scale():
     assert (observation["turn_player"], observation["done"]) == ("player-1", False)
     assert observation["obs_str"] == observation["player-1"]
     assert info["player-1.unknown_cells"] == 7
+    observation, _, _ = env.step("[message] hi")  # the other one reads its prompt when its first turn comes
+    assert observation["obs_str"].endswith("Partner: [message] hi") and "Ava Li - Electra: 25" in observation["obs_str"]
 
 
 def test_a_game_from_the_first_word_to_the_reward(env):
@@ -60,8 +62,10 @@ def test_rows_are_reviewers_in_the_score(env):
     assert env.get_normalized_reward() == pytest.approx((10 + 40 + 50) / 240)
 
 
-def test_a_rejected_proposal_is_off_the_table_and_the_proposer_is_next(env):
+def test_a_proposal_must_be_answered_and_once_rejected_is_off_the_table(env):
     env.step(BEST)
+    observation, _, _ = env.step("[message] let me think")
+    assert observation["player-2"] == "Error: A proposal was made. Answer it with [accept] or [reject]."
     observation, done, _ = env.step("[reject]")
     assert (observation["turn_player"], done, env.get_normalized_reward()) == ("player-1", False, 0.0)
     observation, _, _ = env.step("[accept]")
@@ -88,12 +92,6 @@ def test_an_error_goes_back_to_the_speaker_who_speaks_again(env, text, error):
     assert info["player-1.errors"] == 1
 
 
-def test_a_proposal_must_be_answered(env):
-    env.step(BEST)
-    observation, _, _ = env.step("[message] let me think")
-    assert observation["player-2"] == "Error: A proposal was made. Answer it with [accept] or [reject]."
-
-
 def test_without_an_agreement_before_the_limit_the_reward_is_zero():
     env = MatchingEnv(max_turns=3)
     env.reset(STATE)
@@ -102,6 +100,8 @@ def test_without_an_agreement_before_the_limit_the_reward_is_zero():
     assert done and info["truncated"] and env.get_normalized_reward() == 0.0
     with pytest.raises(ValueError, match="This game is over"):
         env.step("[message] one more")
+    with pytest.raises(ValueError, match="call reset"):
+        MatchingEnv().step("[message] hello")
 
 
 def test_what_was_asked_and_learnt_is_counted(env):
@@ -127,11 +127,6 @@ def test_the_oracle_knows_what_was_learnt_and_no_more(env):
     assert after["player-1.oracle_given_information"] == earned / 240
 
 
-def test_an_environment_without_a_game_says_so():
-    with pytest.raises(ValueError, match="call reset"):
-        MatchingEnv().step("[message] hello")
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     size=st.integers(2, 8),
@@ -155,12 +150,6 @@ def test_whatever_is_said_the_rules_hold(size, selection, turns, seed):
         assert done or (observation["turn_player"] == speaker) == erred
         speaker = observation["turn_player"]
         assert 0 <= env.get_normalized_reward() <= 1
-
-
-def test_a_player_reads_its_prompt_when_its_first_turn_comes(env):
-    observation, _, _ = env.step("[message] hi")
-    assert observation["obs_str"].endswith("Partner: [message] hi")
-    assert "Ava Li - Electra: 25" in observation["obs_str"]
 
 
 MESSAGE = {"type": "message", "message": {"data": "x"}, "player": 0}

@@ -1,6 +1,7 @@
 """The matching game's tasks: boards, or seeds of boards."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -18,21 +19,15 @@ def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
     assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).observe("player-1") == task.prompt
 
 
-@pytest.mark.parametrize("seed", ["1", -1, 1.5, True, None])
-def test_a_damaged_seed_is_rejected(seed):
-    taskset, task = MatchingTaskset(Parameters(on_the_fly=True), seed=0), Task("one", state={"seed": seed})
-    for use in (taskset.check, taskset.load):
-        with pytest.raises(ValueError, match=r"its seed is .*, not a whole number"):
-            use(task)
-
-
-def test_a_damaged_board_is_rejected():
+def test_a_damaged_seed_or_board_is_rejected():
     taskset = MatchingTaskset(Parameters(), seed=0)
     [task] = taskset.tasks("train", 1)
     taskset.check(task)
-    for use in (taskset.check, taskset.load):
-        with pytest.raises(ValueError, match="mask1 must be"):
-            use(Task("one", state={**task.state, "mask1": [[1]]}))
+    damaged = [({**task.state, "mask1": [[1]]}, "mask1 must be")]
+    damaged += [({"seed": seed}, r"its seed is .*, not a whole number") for seed in ("1", -1, 1.5, True, None)]
+    for (state, reason), use in product(damaged, (taskset.check, taskset.load)):
+        with pytest.raises(ValueError, match=reason):
+            use(Task("one", state=state))
 
 
 def test_parameters_left_out_are_those_of_the_selection():

@@ -15,12 +15,12 @@ def asked(text):
     return ", ".join(f"{REVIEWERS[r].split()[0]} {SHORT_PAPERS[p]}" for r, p in asked_pairs(text, 8))
 
 
-@pytest.mark.parametrize(("reviewer", "paper"), [*product(range(8), range(8))])
-def test_the_canonical_question(reviewer, paper):
-    text = f"What is {REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}?"
-    assert asks_something(text)
-    assert asked_pairs(text, 8) == [(reviewer, paper)]
-    assert asked_pairs(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
+def test_the_canonical_question():
+    for reviewer, paper in product(range(8), range(8)):
+        text = f"What is {REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}?"
+        assert asks_something(text)
+        assert asked_pairs(text, 8) == [(reviewer, paper)]
+        assert asked_pairs(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,7 @@ def test_the_canonical_question(reviewer, paper):
         ("What is Ava's BLEU score? Ava for BLEU?", "Ava BLEU"),
         ("Please tell me your scores for:\n- Ava Li: BLEU\n- Daniel: GloVe\nThanks!", "Ava BLEU, Daniel GloVe"),
         ("Your scores for these, please:<br/>1. Ava - BLEU<br/>I have Sofia at 40 on GLUE", "Ava BLEU"),
-    ],
-)
-def test_questions_in_other_words(text, pairs):
-    assert asks_something(text)
-    assert asked(text) == pairs
-
-
-@pytest.mark.parametrize(
-    ("text", "pairs"),
-    [
+        # What a short question refers to.
         ("And for GloVe?", ""),
         ("What is Ava's score for BLEU? And for GloVe?", "Ava BLEU, Ava GloVe"),
         ("What is Ava's score for BLEU? What about Daniel?", "Ava BLEU, Daniel BLEU"),
@@ -71,33 +62,23 @@ def test_questions_in_other_words(text, pairs):
         ("I have 80 for Ava on BLEU, what about you?", "Ava BLEU"),
         ("I don't have Ava's BLEU score, do you?", "Ava BLEU"),
         ("My best are Ava on BLEU and Daniel on GloVe. And you?", ""),
+        # General questions and suggestions ask for no score.
+        ("who is good at BLEU?", ""),
+        ("what about Ava?", ""),
+        ("What are all your scores?", ""),
+        ("Tell me everything.", ""),
+        ("Should we put Ava on BLEU?", ""),
+        ("is Ava on BLEU ok?", ""),
+        ("how about we assign Ava to BLEU?", ""),
+        ("What about moving Ava to BLEU?", ""),
+        ("Would you like to know my score for Ava on BLEU?", ""),
+        ("I propose Ava for BLEU. What do you think?", ""),
+        ("Ava on BLEU, Daniel on GloVe. Does that work for you?", ""),
     ],
 )
-def test_what_a_short_question_refers_to(text, pairs):
+def test_questions_in_other_words(text, pairs):
     assert asks_something(text)
     assert asked(text) == pairs
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "who is good at BLEU?",
-        "what about Ava?",
-        "What are all your scores?",
-        "Tell me everything.",
-        "Do you have any good options for SWAG besides Sofia?",
-        "Should we put Ava on BLEU?",
-        "is Ava on BLEU ok?",
-        "how about we assign Ava to BLEU?",
-        "What about moving Ava to BLEU?",
-        "Would you like to know my score for Ava on BLEU?",
-        "I propose Ava for BLEU. What do you think?",
-        "Ava on BLEU, Daniel on GloVe. Does that work for you?",
-    ],
-)
-def test_general_questions_and_suggestions_ask_for_no_score(text):
-    assert asks_something(text)
-    assert asked(text) == ""
 
 
 @pytest.mark.parametrize(
