@@ -24,11 +24,11 @@ from pydantic import BaseModel
 
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.players.config import ServiceConfig
-from slim_rl.players.failures import KEY, Failure, Failures
+from slim_rl.players.failures import Failure, Failures
 from slim_rl.players.ledger import Ledger
 from slim_rl.players.limits import Call, Limits
 
-OPENAI = ServiceConfig.model_fields["base_url"].default
+OPENAI, _OPENAI_KEY = (ServiceConfig.model_fields[name].default for name in ("base_url", "key_variable"))
 T = TypeVar("T")
 ChatMessage = dict[str, str]
 
@@ -81,12 +81,12 @@ class ChatService:
 
     def __init__(self, name: str, config: ServiceConfig, ledger: Ledger):
         self._name, self._config, self.ledger = name, config, ledger
-        key = _read_key(config)
-        self._failures = Failures(name, config.base_url, config.model, key)
+        key = _read_key(name, config)
+        self._failures = Failures(name, config, key)
         if config.max_cost_dollars is not None and ledger.price is None:
             raise UserError(
                 f"services.{name}.max_cost_dollars is set, but slim_rl/players/prices.yaml has no price for "
-                f"{config.model}; add it there."
+                f"{config.model}; set services.{name}.price."
             )
         self._reserved: list[float] = []  # dollars, for each call under way
         self._sent: set[asyncio.Task[Reply | Failure]] = set()
@@ -157,7 +157,7 @@ class ChatService:
         )
         try:
             self._client = openai.AsyncOpenAI(
-                api_key=key,
+                api_key=key or "none",  # the client wants one
                 base_url=config.base_url,
                 max_retries=0,
                 timeout=config.timeout_seconds,
@@ -288,10 +288,12 @@ class ChatService:
             self.ledger.add(estimated_calls=1, **{outcome: 1})
 
 
-def _read_key(config: ServiceConfig) -> str:
-    key = os.environ.get(KEY, "").strip()
-    if not key and config.base_url == OPENAI:
-        raise UserError(f"{config.model} needs a key: set the environment variable {KEY}.")
+def _read_key(name: str, config: ServiceConfig) -> str:
+    """The service's key; "" for a server that needs none."""
+    variable = config.key_variable
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key and (config.base_url == OPENAI or variable != _OPENAI_KEY):
+        raise UserError(f"services.{name} needs a key: set the environment variable {variable}.")
     if not all("!" <= letter <= "~" for letter in key):
-        raise UserError(f"The environment variable {KEY} holds a character that no key has; set it again.")
-    return key or "none"  # a server of your own need not ask for one
+        raise UserError(f"The environment variable {variable} holds a character that no key has; set it again.")
+    return key

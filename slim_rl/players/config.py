@@ -7,11 +7,31 @@ from pydantic import Field, field_validator
 from slim_rl.core.parameters import Section
 
 
+class Price(Section):
+    """Dollars per million tokens."""
+
+    prompt: float = Field(ge=0)
+    cached_prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+    def dollars(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> float:
+        return (
+            (prompt_tokens - cached_tokens) * self.prompt
+            + cached_tokens * self.cached_prompt
+            + completion_tokens * self.completion
+        ) / 1e6
+
+
 class ServiceConfig(Section):
-    """A model behind an OpenAI-compatible API. Its key is read from OPENAI_API_KEY."""
+    """A model behind an OpenAI-compatible API."""
 
     model: str = "gpt-4.1"
     base_url: str = Field("https://api.openai.com/v1", pattern=r"^https?://[^\s@]+$")
+    key_variable: str | None = Field("OPENAI_API_KEY", pattern=r"^\w+$")
+    """The environment variable with the service's key. Give each provider its own, or it gets OpenAI's key. null for
+    a server that needs no key."""
+    price: Price | None = None
+    """null takes the price of slim_rl/players/prices.yaml, if the model is listed there."""
     temperature: float = Field(0.0, ge=0, le=2)
     max_reply_tokens: int = Field(120, ge=1)
     """Maximum tokens per reply. A longer reply is requested again once."""
@@ -27,7 +47,7 @@ class ServiceConfig(Section):
     """Retries per turn; then the episode has failed."""
     max_cost_dollars: float | None = Field(None, gt=0)
     """Budget of one run of a stage, interrupted parts included; then it stops and can be resumed. null for no limit.
-    Needs a price in slim_rl/players/prices.yaml."""
+    Needs a price."""
 
     @field_validator("base_url")
     @classmethod

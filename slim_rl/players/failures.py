@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import openai
 
-KEY = "OPENAI_API_KEY"
+from slim_rl.players.config import ServiceConfig
 
 _PATIENCE_SECONDS = 600.0  # a service that asks for a longer pause stops the run
 _NO_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
@@ -32,22 +32,25 @@ class Failure(NamedTuple):
 
 
 class Failures:
-    """Reads the errors of the service `name`."""
+    """Reads the errors of the service `name`, which has this key, or "" if it needs none."""
 
-    def __init__(self, name: str, base_url: str, model: str, key: str):
-        self.where = f"The service {name} at {base_url}"
-        self._name, self._model, self._key = name, model, key
+    def __init__(self, name: str, config: ServiceConfig, key: str):
+        self.where = f"The service {name} at {config.base_url}"
+        self._name, self._model, self._variable, self._key = name, config.model, config.key_variable, key
 
     def refused(self, error: openai.APIStatusError) -> Failure:
         """What an HTTP error means."""
         reason, message, status = self.reason(error), self.one_line(error.message), error.status_code
         if status == 401:
-            return Failure(reason, f"{self.where} refuses the key in {KEY}; set the right one.")
+            if not self._key:
+                where = self._variable or f"the variable that services.{self._name}.key_variable names"
+                return Failure(reason, f"{self.where} needs a key; set {where}.")
+            return Failure(reason, f"{self.where} refuses the key in {self._variable}; set the right one.")
         if status == 402 or (status == 429 and {error.code, error.type} & _NO_QUOTA):
             return Failure(
                 reason,
-                f"The account behind {KEY} has no quota left ({message}). Add credit and run the same command again; "
-                "finished work is kept.",
+                f"{self.where} says that the account has no quota left ({message}). Add credit and run the same "
+                "command again; finished work is kept.",
             )
         if status == 403:
             return Failure(reason, f"{self.where} does not let this key use {self._model} ({message}).")
@@ -74,7 +77,7 @@ class Failures:
 
     def one_line(self, text: str) -> str:
         """A service's message, without the key, which some services repeat."""
-        return shorten(text.replace(self._key, "***"), 200, placeholder=" ...")
+        return shorten(text.replace(self._key, "***") if self._key else text, 200, placeholder=" ...")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -3,34 +3,18 @@
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from slim_rl.core.errors import UserError
+from slim_rl.players.config import Price
 from slim_rl.runtime.journal import Journal, read_lines
 
 PRICES = Path(__file__).with_name("prices.yaml")
 Bought = tuple[str, Sequence[Any]]
 """A reply and the key it is kept by."""
-
-
-@dataclass(frozen=True)
-class Price:
-    """Dollars per million tokens."""
-
-    prompt: float
-    cached_prompt: float
-    completion: float
-
-    def dollars(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> float:
-        return (
-            (prompt_tokens - cached_tokens) * self.prompt
-            + cached_tokens * self.cached_prompt
-            + completion_tokens * self.completion
-        ) / 1e6
 
 
 def price_of(model: str) -> Price | None:
@@ -42,7 +26,7 @@ def price_of(model: str) -> Price | None:
     try:
         table = yaml.safe_load(PRICES.read_text(encoding="utf-8"))
         prices = {name: Price(**row) for name, row in table.items()}
-    except (OSError, yaml.YAMLError, TypeError, AttributeError) as error:
+    except (OSError, yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{PRICES} is not a price list (prompt, cached_prompt and completion for each model): {error}."
         ) from None

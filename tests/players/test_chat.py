@@ -224,6 +224,30 @@ def test_a_key_is_needed_and_must_be_one(monkeypatch, serve, services):
     assert "sk-abc" not in str(told.value)
 
 
+def test_each_service_gets_its_own_key_and_no_other(monkeypatch, serve, services, key):
+    monkeypatch.setenv("OTHER_KEY", "sk-other")
+    server = serve()
+    own = services(partner=server.config(key_variable="OTHER_KEY"), judge=server.config(key_variable=None))
+    own.check(["partner", "judge"])
+    assert sorted(server.counts()["keys"]) == ["Bearer none", "Bearer sk-other"]
+    server.start_over("--key", key)
+    with pytest.raises(UserError, match="refuses the key in OTHER_KEY; set the right one"):
+        own.check(["partner"])
+    with pytest.raises(UserError, match=r"needs a key; set the variable that services.judge.key_variable names"):
+        own.check(["judge"])
+    monkeypatch.delenv("OTHER_KEY")
+    with pytest.raises(UserError, match=r"services.partner needs a key: set the environment variable OTHER_KEY"):
+        services(partner=server.config(key_variable="OTHER_KEY"))["partner"]
+
+
+def test_messages_of_a_service_without_a_key_are_shown_as_they_are(serve, services):
+    one = services(partner=serve("--model", "another").config(key_variable=None, model="none-such"))
+    with pytest.raises(
+        UserError, match=r"has no model none-such \(Error code: 404 - The model none-such does not exist\)"
+    ):
+        one.check(["partner"])
+
+
 def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_message(serve, services, tmp_path, key):
     server = serve("--faults", "1", "--kinds", "500")
     one = services(partner=server.config(max_retries=0), folder=tmp_path)
