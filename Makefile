@@ -47,9 +47,9 @@ lint: .venv/installed
 	lint-imports
 	mypy
 
-# Unfinished work in .work, with its size and what it cost; YES=1 removes it.
+# Unfinished work in .work, with its size and what it cost; YES=1 removes it, YES=1 PAID=1 the paid replies too.
 clean: .venv/installed
-	python -m stages.clean $(if $(YES),--yes)
+	python -m stages.clean $(if $(YES),--yes) $(if $(PAID),--paid)
 
 # The environment is complete once this file is there; a broken installation starts over.
 .venv/installed: requirements.txt pyproject.toml

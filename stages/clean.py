@@ -1,14 +1,16 @@
 """Show the unfinished work in .work: its size, when it was last written, and what its API calls cost.
 
-With --yes, remove it. Nothing else ever does. DVC's own cache stays; `dvc gc --workspace` clears that.
+With --yes, remove it. Nothing else ever does. The replies of paid services stay, unless --paid is given too. DVC's
+own cache stays; `dvc gc --workspace` clears that.
 """
 
 import datetime
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from slim_rl.players.services import LEDGERS
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.journal import read_lines
 from stages.workspace import LOCK, overridden, sole_run
@@ -26,20 +28,24 @@ class Entry(NamedTuple):
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("--yes", action="store_true", help="remove all of it")
-    remove = parser.parse_args().yes
+    parser.add_argument("--yes", action="store_true", help="remove it")
+    parser.add_argument("--paid", action="store_true", help="with --yes, remove also the replies of paid services")
+    options = parser.parse_args()
     with told_in_a_sentence(), sole_run(print), overridden({}):  # no run is in progress, no parameters set aside
         entries = list(unfinished())
+        kept = [entry for entry in entries if entry.path.parent == LEDGERS and not options.paid]
+        removable = [entry for entry in entries if entry not in kept]
         for entry in entries:
             day = datetime.date.fromtimestamp(entry.written)
             print(f"{entry.megabytes:9.1f} MB  ${entry.dollars:8.2f}  {day}  {entry.path}")
-            if remove:
+        if options.yes:
+            for entry in removable:
                 shutil.rmtree(entry.path) if entry.path.is_dir() else entry.path.unlink()
-        total = f"{sum(e.megabytes for e in entries):.1f} MB that cost ${sum(e.dollars for e in entries):.2f}"
-        if remove:
-            print(f"Removed {total}.")
+            print(f"Removed {_total(removable)}.")
         else:
-            print(f"{total}. Nothing was removed; `make clean YES=1` removes all of it.")
+            print(f"{_total(removable)}. Nothing was removed; `make clean YES=1` removes it.")
+        if kept:
+            print(f"Kept paid replies, {_total(kept)}; `make clean YES=1 PAID=1` removes them too.")
 
 
 def unfinished() -> Iterator[Entry]:
@@ -52,6 +58,10 @@ def unfinished() -> Iterator[Entry]:
                 dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")
                 written = max((file.stat().st_mtime for file in files), default=part.stat().st_mtime)
                 yield Entry(part, size / 1e6, dollars, written)
+
+
+def _total(entries: Sequence[Entry]) -> str:
+    return f"{sum(e.megabytes for e in entries):.1f} MB that cost ${sum(e.dollars for e in entries):.2f}"
 
 
 def _dollars(journal: Path) -> float:

@@ -14,6 +14,7 @@ from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.work import work_folder
 from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
+from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
@@ -73,7 +74,7 @@ def evaluations(config: Config, folder: Path) -> Iterator[tuple[list[Evaluation]
     """
     snapshots = {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
     with (
-        closing(Services(config.services, run=f"evaluate/{folder.name}")) as services,
+        closing(services_of(config, "evaluate")) as services,
         Models(config.evaluate, config.model) as models,
     ):
         runs = [

@@ -1,9 +1,11 @@
 """Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
 
-make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, it goes on.
+make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, a run goes on. An
+experiment starts over, but it pays for no reply again: its ledgers are those of this workspace.
 """
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -11,9 +13,13 @@ from typing import Any
 
 import yaml
 
+from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.process import end
 from stages.workspace import overridden, sole_run
+
+_GRACE_SECONDS = 75.0
+"""To end a stage that waits for paid replies; longer than the default `timeout_seconds` of a service."""
 
 
 def main() -> None:
@@ -28,12 +34,14 @@ def main() -> None:
     options = parser.parse_args()
     verb = ["exp", "run", "--temp", "--name", options.experiment] if options.experiment else ["repro"]
     with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
+        command = ["dvc", *verb, *shlex.split(options.dvc)]
+        environment = {**os.environ, LEDGERS_VARIABLE: str(ledgers().absolute())}  # DVC removes an experiment's folder
         # In its own session, so that it ends before params.yaml is put back.
-        process = subprocess.Popen(["dvc", *verb, *shlex.split(options.dvc)], pass_fds=[lock], start_new_session=True)
+        process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
         try:
             code = process.wait()
         finally:
-            end(process)
+            end(process, _GRACE_SECONDS)
     sys.exit(code)
 
 

@@ -16,7 +16,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_folder, load_model
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import renderer_for
-from slim_rl.players.services import Services
+from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
@@ -31,6 +31,7 @@ from slim_rl.training.advantages import find_estimator
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
 from slim_rl.training.pool import SEAT
+from stages.services import services_of
 
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
@@ -51,7 +52,11 @@ def main() -> None:
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)
-    with closing(Services(config.services, run=f"train/{folder.name}")) as services:
+    if config.train.backend == "slime":  # its processes name the run by the folder
+        paid = Services(config.services, f"train/{folder.name}", ledgers())
+    else:
+        paid = services_of(config, "train", *PARAMETERS, "warmstart")
+    with closing(paid) as services:
         if config.train.backend == "slime":
             train_on_slime(config, games, tasks, folder)
         else:

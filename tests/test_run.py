@@ -106,6 +106,15 @@ def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspa
     assert (workspace / "params.yaml").read_text() == ORIGINAL
 
 
+def test_an_experiment_pays_from_the_ledgers_of_the_workspace(workspace, fake_dvc, monkeypatch):
+    """DVC runs it in a folder of its own, which it removes at the end."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    code = "from slim_rl.players.services import ledgers; (ledgers() / 'partner').mkdir(parents=True)"
+    fake_dvc(f'mkdir temporary && cd temporary && {sys.executable} -c "{code}" && cd .. && rm -r temporary')
+    assert run("--experiment", "seed-1").wait(60) == 0
+    assert (workspace / ".work/services/partner").is_dir()
+
+
 def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, fake_dvc):
     fake_dvc("trap 'sleep 0.5; cp params.yaml last.yaml; exit 1' TERM\nsleep 60 & wait")
     process = run("kuhn")
@@ -119,14 +128,21 @@ def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, 
 
 
 def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):
-    folder = workspace / ".work/evaluate/0123"
-    Ledger(folder / "partner.jsonl", Price(2.0, 0.5, 8.0)).add_call(1_000_000, 0, 0)
+    folder, paid = workspace / ".work/evaluate/0123", workspace / ".work/services/partner.jsonl"
+    Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").add_call(1_000_000, 0, 0)
+    folder.mkdir(parents=True)
     (folder / "shard").write_bytes(bytes(3_000_000))
     monkeypatch.setattr(sys, "argv", ["clean"])
     clean.main()
     told = capsys.readouterr().out
-    assert "3.0 MB  $    2.00" in told and ".work/evaluate/0123" in told and "Nothing was removed" in told
-    assert folder.exists()
+    assert "3.0 MB  $    0.00" in told and ".work/evaluate/0123" in told and "Nothing was removed" in told
+    assert "0.0 MB  $    2.00" in told and ".work/services/partner.jsonl" in told
+    assert folder.exists() and paid.exists()
     monkeypatch.setattr(sys, "argv", ["clean", "--yes"])
     clean.main()
-    assert "Removed 3.0 MB that cost $2.00" in capsys.readouterr().out and not folder.exists()
+    told = capsys.readouterr().out
+    assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists()
+    assert "Kept paid replies, 0.0 MB that cost $2.00" in told and paid.exists()
+    monkeypatch.setattr(sys, "argv", ["clean", "--yes", "--paid"])
+    clean.main()
+    assert "Removed 0.0 MB that cost $2.00." in capsys.readouterr().out and not paid.exists()

@@ -1,5 +1,6 @@
 """Models behind an API, by name."""
 
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from slim_rl.players.chat import ChatService
 
 
+LEDGERS = Path(".work/services")
+LEDGERS_VARIABLE = "SLIM_RL_SERVICES"
+"""The environment variable with another folder for the ledgers, for a stage that runs in a copy of the workspace."""
+
+
+def ledgers() -> Path:
+    """The folder of the ledgers."""
+    return Path(os.environ.get(LEDGERS_VARIABLE) or LEDGERS)
+
+
 class Services:
     """The services of one run. Each is opened when it is first needed.
 
@@ -19,16 +30,11 @@ class Services:
     for twice. Budget and bill count the calls of this run alone.
 
     Args:
-        run: names the run, such as "evaluate/0f3a...".
+        run: names the run, such as "evaluate/0f3a...". A resumed run needs the same name.
         folder: None keeps the ledgers in memory.
     """
 
-    def __init__(
-        self,
-        configs: Mapping[str, ServiceConfig],
-        run: str,
-        folder: Path | None = Path(".work/services"),
-    ):
+    def __init__(self, configs: Mapping[str, ServiceConfig], run: str, folder: Path | None):
         self._configs, self._run, self._folder = configs, run, folder
         self._open: dict[str, ChatService] = {}
         self._opening = threading.Lock()
@@ -70,5 +76,5 @@ class Services:
         self._open.clear()
 
     def _ledger(self, name: str) -> Ledger:
-        path = None if self._folder is None else self._folder / f"{name}.jsonl"
-        return Ledger(path, price_of(self._configs[name].model), self._run)
+        path, config = None if self._folder is None else self._folder / f"{name}.jsonl", self._configs[name]
+        return Ledger(path, config.price or price_of(config.model), self._run)

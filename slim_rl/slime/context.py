@@ -12,7 +12,7 @@ from slim_rl.engines.engine import Engine
 from slim_rl.engines.sglang import SGLangEngine
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import Renderer, renderer_for
-from slim_rl.players.services import Services
+from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
 
@@ -92,7 +92,7 @@ class Context:
         """The players beside the policy that need a model."""
         given, model = self.parameters, self.parameters.model
         names = {name for game in given.games.values() for name in game.seating}
-        services = Services(given.services, run=f"train/{self.folder.name}" if self.folder else "")
+        services = Services(given.services, f"train/{self.folder.name}" if self.folder else "", ledgers())
         frozen = checkpoint_makers(names, model.thinking, model.turn_tokens, given.train.temperature)
         return frozen | service_makers(names, services)
 

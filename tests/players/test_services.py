@@ -3,14 +3,19 @@
 import asyncio
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.players import ledger
-from slim_rl.players.ledger import Ledger, Price, price_of
+from slim_rl.players.config import Price
+from slim_rl.players.ledger import Ledger, price_of
+from slim_rl.runtime import work
+from stages.services import services_of
 
 ASK = [{"role": "user", "content": "Say [accept]."}]
 
@@ -55,6 +60,21 @@ def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path):
         assert server.counts()["calls"] - before == one.bills()["partner"]["calls"] == 1
 
 
+def test_an_edit_of_the_code_resets_no_budget(serve, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work, "_PACKAGE", tmp_path)  # the code that work folders depend on
+    server = serve()
+    games = {"kuhn": {"seating": ["policy", "policy"]}}
+    for edit, steps, calls in ("a = 1", 7, 1), ("a = 2", 7, 0), ("a = 2", 8, 1):
+        (tmp_path / "core").write_text(edit)
+        service = server.config(max_cost_dollars=0.0016)  # enough for one call
+        config = Config(games=games, services={"partner": service}, train={"steps": steps})
+        before = server.counts()["calls"]
+        with closing(services_of(config, "evaluate")) as one, pytest.raises(UserError, match="is reached"):
+            ask(one, *range(10 * steps, 10 * steps + 5))
+        assert server.counts()["calls"] - before == calls
+
+
 def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tmp_path):
     server = serve("--model", "gpt-4.1")
     both = services(partner=server.config(), judge=server.config(model="gpt-4o"), folder=tmp_path)
@@ -80,7 +100,7 @@ def test_dollars_by_the_price_list(serve, services):
             "dollars": pytest.approx((300 * 0.4 + 12 * 1.6) / 1e6, abs=1e-6),
         }
     }
-    assert price_of("gpt-4.1") == Price(2.0, 0.5, 8.0)
+    assert price_of("gpt-4.1") == Price(prompt=2.0, cached_prompt=0.5, completion=8.0)
     assert price_of("gpt-4.1-turbo") is None
 
 
@@ -98,8 +118,16 @@ def test_a_damaged_price_list_is_reported_in_a_sentence(tmp_path, monkeypatch):
 
 def test_a_budget_needs_a_price(serve, services):
     one = services(partner=serve().config(model="smol", max_cost_dollars=1))
-    with pytest.raises(UserError, match=r"prices.yaml has no price for smol"):
+    with pytest.raises(UserError, match=r"prices.yaml has no price for smol; set services.partner.price"):
         one["partner"]
+
+
+def test_a_price_of_your_own_goes_before_the_list(serve, services):
+    price = {"prompt": 100, "cached_prompt": 0, "completion": 1000}
+    for model in ("smol", "gpt-4.1"):
+        one = services(partner=serve().config(model=model, max_cost_dollars=1, price=price))
+        ask(one, 0)
+        assert one.bills()["partner"]["dollars"] == pytest.approx(300 * 1e-4 + 12 * 1e-3)
 
 
 def test_a_bill_without_a_price_has_no_dollars(serve, services):
