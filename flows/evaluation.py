@@ -15,6 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import exponential_backoff
 from prefect.utilities.annotations import quote
 
+from flows.workspace import run_now
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.players.services import Services
@@ -139,12 +140,5 @@ def _missing(series: Series) -> list[str]:
     return [request.episode_id for request in series.requests if request.episode_id not in there]
 
 
-def main() -> None:
-    check_services()  # before a server is started for the flow
-    state: Any = play_evaluation(return_state=True)
-    if not state.is_completed():
-        raise UserError(state.message)
-
-
 if __name__ == "__main__":
-    run_stage(main, __doc__)
+    run_stage(lambda: run_now(play_evaluation), __doc__)

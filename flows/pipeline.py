@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.deployments import run_deployment
 from prefect.states import Failed, State
 
-from flows.workspace import repro, stages
+from flows.workspace import repro, run_now, stages
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import run_stage as run_entry_point
 from stages.services import main as check_services
@@ -90,12 +90,5 @@ def publish() -> None:
     create_link_artifact(f"{report}/report.html", "The report", key="report")
 
 
-def main() -> None:
-    check_services()  # before a server is started for the flow
-    state: Any = pipeline(return_state=True)
-    if not state.is_completed():
-        raise UserError(state.message)
-
-
 if __name__ == "__main__":
-    run_entry_point(main, __doc__)
+    run_entry_point(lambda: run_now(pipeline), __doc__)
