@@ -1,12 +1,15 @@
 """Whether a model's context and turns are long enough for a game."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstrates, Task
-from slim_rl.core.message import heard
+from slim_rl.core.game import Demonstrates, Game, Task, is_text_game
+from slim_rl.core.message import Tool, heard
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
+from slim_rl.rollout.tasks import TaskFile
 
 
 def check_context(
@@ -15,16 +18,17 @@ def check_context(
     """Check that the task with the longest prompt fits a model.
 
     Where the taskset demonstrates, there must be room for the prompt, one turn with its answer, and a last
-    turn; otherwise for the prompt and one turn of `max_turn_tokens`.
+    turn; otherwise for the prompt with the seat's tools and one turn of `max_turn_tokens`.
 
     Raises:
         UserError: it does not fit, or a demonstrated turn is longer than `max_turn_tokens`.
     """
-    longest = max(tasks, key=lambda task: len(task.prompt))
-    if not isinstance(game.taskset, Demonstrates):
-        _check(longest, len(renderer.opening(heard(longest.prompt))), 0, max_turn_tokens, max_context_tokens)
-        return
+    longest = tasks.longest if isinstance(tasks, TaskFile) else max(tasks, key=lambda task: len(task.prompt))
     for seat in policy_seats(game):
+        if not isinstance(game.taskset, Demonstrates):
+            prompt = len(renderer.opening(heard(longest.prompt), _tools(game, longest, seat)))
+            _check(longest, prompt, 0, max_turn_tokens, max_context_tokens)
+            continue
         shown = game.taskset.demonstrate(longest, seat)
         prompt = len(renderer.opening(heard(shown.observations[0]), shown.tools))
         turn = 0
@@ -38,6 +42,17 @@ def check_context(
                 f"model.turn_tokens is {max_turn_tokens}, but {text!r} has {last} tokens in this model's "
                 "tokenizer. Allow at least as many."
             )
+
+
+def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
+    loaded = game.taskset.load(task)
+    if is_text_game(loaded):
+        return ()
+    waiting = cast(Game, loaded)
+    try:
+        return waiting.tools(seat)
+    finally:
+        asyncio.run(waiting.close())
 
 
 def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:

@@ -1,8 +1,10 @@
 """Games files, one task per line, read lazily; and the order in which several games are drawn."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from contextlib import contextmanager
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from slim_rl.core.game import Checked, Purpose, Task
 from slim_rl.games import NamedGame, file_name
 from slim_rl.runtime.files import write_whole
 
+_BATCH = 1024
+"""Tasks in a row group of a Parquet file."""
+
 
 def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
     """The games file of a game below `folder`: `GAME/train.jsonl`."""
@@ -24,8 +29,7 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     """Write a games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
     rows = ({"game_id": t.game_id, "prompt": t.prompt, "game_state": dict(t.state)} for t in tasks)
     if path.suffix == ".parquet":
-        texts = [{**row, "game_state": json.dumps(row["game_state"])} for row in rows]
-        write_whole(path, lambda part: pq.write_table(pa.Table.from_pylist(texts), part))
+        write_whole(path, lambda part: _write_parquet(part, rows))
         return
 
     def write(part: Path) -> None:
@@ -35,8 +39,17 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     write_whole(path, write)
 
 
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    schema = pa.schema([(name, pa.string()) for name in ("game_id", "prompt", "game_state")])
+    with pq.ParquetWriter(path, schema) as writer:
+        while batch := list(islice(rows, _BATCH)):
+            texts = [{**row, "game_state": json.dumps(row["game_state"])} for row in batch]
+            writer.write_table(pa.Table.from_pylist(texts, schema))
+
+
 class TaskFile(Sequence[Task]):
-    """The tasks of a games file. Only their positions in the file are in memory; each access reads one task.
+    """The tasks of a games file. Only their positions in the file are in memory; each access reads one task, from a
+    Parquet file its row group.
 
     Raises:
         UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
@@ -47,7 +60,8 @@ class TaskFile(Sequence[Task]):
         if not path.is_file():
             raise UserError(f"There is no games file {path}. `dvc repro games` makes it.")
         self._places: list[int] = []
-        self._rows = _parquet(path) if path.suffix == ".parquet" else None
+        self._parquet = _Parquet(path) if path.suffix == ".parquet" else None
+        self._longest, length = 0, -1
         seen: set[str] = set()
         for number, (place, read) in enumerate(self._lines(), start=1):
             self._places.append(place)
@@ -55,8 +69,15 @@ class TaskFile(Sequence[Task]):
             if task.game_id in seen:
                 raise self._damaged(number, f"the game {task.game_id} is in the file already")
             seen.add(task.game_id)
+            if len(task.prompt) > length:
+                self._longest, length = number - 1, len(task.prompt)
         if not self._places:
             raise UserError(f"The games file {path} is empty; at least one task is needed.")
+
+    @property
+    def longest(self) -> Task:
+        """The first task with the longest prompt."""
+        return self[self._longest]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -65,15 +86,15 @@ class TaskFile(Sequence[Task]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         number = range(len(self))[index]
-        if self._rows is not None:
-            return _task(self._rows.slice(self._places[number], 1).to_pylist()[0])
+        if self._parquet is not None:
+            return _task(self._parquet.row(number))
         with self._path.open("rb") as file:
             file.seek(self._places[number])
             return _task(json.loads(file.readline()))
 
     def _lines(self) -> Iterator[tuple[int, Any]]:
-        if self._rows is not None:
-            yield from ((i, self._rows.slice(i, 1).to_pylist()[0]) for i in range(self._rows.num_rows))
+        if self._parquet is not None:
+            yield from ((number, self._parquet.row(number)) for number in range(self._parquet.rows))
             return
         with self._path.open("rb") as file:
             place = 0
@@ -96,11 +117,32 @@ class TaskFile(Sequence[Task]):
         return UserError(f"{self._path}, line {number} is not a task: {reason[:300].removesuffix('.')}.")
 
 
-def _parquet(path: Path) -> pa.Table:
-    try:
-        return pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+class _Parquet:
+    """The rows of a Parquet file; only the row group that was read last is in memory."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        with self._readable():
+            self._file = pq.ParquetFile(path)
+        meta = self._file.metadata
+        sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+        self._starts = [0, *accumulate(sizes)]
+        self.rows = self._starts[-1]
+        self._read: tuple[int, list[dict[str, Any]]] = (-1, [])
+
+    def row(self, number: int) -> dict[str, Any]:
+        group = bisect_right(self._starts, number) - 1
+        if group != self._read[0]:
+            with self._readable():
+                self._read = group, self._file.read_row_group(group).to_pylist()
+        return self._read[1][number - self._starts[group]]
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UserError(f"{self._path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
 
 
 def _task(row: Any) -> Task:

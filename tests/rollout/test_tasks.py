@@ -2,13 +2,16 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
+import pyarrow.parquet as pq
 import pytest
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.games import game_parameters, load_games
+from slim_rl.rollout.context import check_context
 from slim_rl.rollout.tasks import Mixture, TaskFile, draw, tasks_path, write_tasks
 
 GAMES = ["matching", "tictactoe", "kuhn", "textarena:Nim-v0"]
@@ -130,6 +133,30 @@ def test_a_damaged_line_of_a_parquet_file_is_named(tmp_path):
         TaskFile(path, game)
 
 
+def test_parquet_is_written_and_read_in_batches(tmp_path, monkeypatch):
+    game, path = game_of("kuhn", seating=["policy", "policy"]), tmp_path / "train.parquet"
+    given = [replace(task, prompt="x" * (n % 11)) for n, task in enumerate(game.taskset.tasks("train", 2500))]
+    write_tasks(path, iter(given))
+    read, whole = [], pq.ParquetFile.read_row_group
+    assert pq.ParquetFile(path).num_row_groups == 3
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda file, n: read.append(n) or whole(file, n))
+    tasks = TaskFile(path, game)
+    assert read == [0, 1, 2]
+    assert list(tasks) == given and tasks[-1] == given[-1] and tasks[1024] == given[1024]
+    assert read == [0, 1, 2, 0, 1, 2, 1]
+    assert tasks.longest == given[10]
+
+
+def test_the_longest_prompt_is_known_without_reading_the_file_again(tmp_path, matching, renderer, tasks, monkeypatch):
+    path = tmp_path / "train.jsonl"
+    write_tasks(path, [replace(task, prompt=task.prompt + " " * (n == 5)) for n, task in enumerate(tasks)])
+    opened, read = TaskFile(path, matching), []
+    get = TaskFile.__getitem__
+    monkeypatch.setattr(TaskFile, "__getitem__", lambda file, index: read.append(index) or get(file, index))
+    check_context(matching, opened, renderer, 512, 32)
+    assert len(read) == 1 and len(opened[read[0]].prompt) == max(len(task.prompt) for task in opened)
+
+
 def test_groups_play_several_games_in_the_ratio_of_their_weights():
     tasks = {name: [Task(f"{name}-{n}") for n in range(4)] for name in ("calls", "words")}
     mixture = Mixture(tasks, {"calls": 3.0, "words": 1.0})
@@ -141,7 +168,4 @@ def test_groups_play_several_games_in_the_ratio_of_their_weights():
         places = [(place, task.game_id) for n, place, task in drawn if n == name]
         assert places == [(i, f"{name}-{i % 4}") for i in range(len(places))]
     assert Mixture(tasks, {"calls": 3.0, "words": 1.0})[39] == drawn[39]  # whatever was asked for before
-
-
-def test_one_game_alone_is_drawn_in_order():
     assert list(islice(draw({"only": 0.1}), 3)) == [("only", 0), ("only", 1), ("only", 2)]
