@@ -22,6 +22,8 @@ from slim_rl.slime.parameters import PARAMETERS, RunParameters
 
 ROOT = Path(__file__).parents[2]
 _GRACE_SECONDS = 60.0
+_ROOM_FOR_FILTERED = 4
+"""Tasks written for each group that the run trains on; the filters drop some. After more SLIME repeats tasks."""
 Tasks = Mapping[str, Sequence[Task]]
 """By the names of the games."""
 
@@ -61,19 +63,22 @@ def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Pa
     parameters.write(folder / PARAMETERS)
     (folder / HOOKS).write_text(yaml.safe_dump({"slim_rl_folder": str(folder), "slim_rl_home": os.getcwd()}))
     weights = {name: game.weight for name, game in parameters.games.items()}
-    _write_lines(folder / TRAIN, _mixed(train, weights))
+    needed = parameters.train.steps * parameters.train.games_per_step * _ROOM_FOR_FILTERED
+    _write_lines(folder / TRAIN, _mixed(train, weights, needed))
     _write_lines(folder / HELD_OUT, (task_line(name, *task) for name in held_out for task in enumerate(held_out[name])))
 
 
-def _mixed(tasks: Tasks, weights: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """The games in the ratio of their weights, until every task has come. SLIME starts again from the first."""
-    mixture, number = Mixture(tasks, weights), 0
+def _mixed(tasks: Tasks, weights: Mapping[str, float], needed: int) -> Iterator[dict[str, Any]]:
+    """The games in the ratio of their weights, until every task has come or there are as many as the run needs. SLIME
+    starts again from the first."""
+    mixture = Mixture(tasks, weights)
     missing = {name: len(of_game) for name, of_game in tasks.items()}
-    while any(count > 0 for count in missing.values()):
+    for number in range(needed):
+        if all(count <= 0 for count in missing.values()):
+            return
         name, place, task = mixture[number]
         yield task_line(name, place, task)
         missing[name] -= 1
-        number += 1
 
 
 def task_line(game: str, place: int, task: Task) -> dict[str, Any]:

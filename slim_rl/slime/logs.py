@@ -38,12 +38,14 @@ def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], 
     Failed episodes are removed from `data`, so that SLIME's own log, which follows, does not count them as 0.
     """
     args.logged_eval_rollout_id = rollout_id
-    for name, played in data.items():
+    for name, played in list(data.items()):
         kept = [i for i, s in enumerate(played["samples"]) if s.status != Sample.Status.FAILED]
         if failed := len(played["samples"]) - len(kept):
             log.warning("Evaluation %s: %d episodes failed and are left out", name, failed)
         if kept:
             data[name] = {key: [values[i] for i in kept] for key, values in played.items()}
+        else:
+            del data[name]  # SLIME's own log goes by the entries that are there
         _log_episodes(args, rollout_id, f"eval/{name}", f"evaluations/{name}", played["samples"])
     return False
 

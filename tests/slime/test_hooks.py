@@ -304,7 +304,7 @@ def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):
     """SLIME logs a mean for each entry of `data`, and would log 0."""
     data = {}
     for name, failed in (("broken", 3), ("half", 1)):
-        samples = [play(kuhn_run, kuhn_sample(n), evaluation=True) for n in range(3)]
+        samples = [play(kuhn_run, kuhn_sample(n), evaluation=True)[0] for n in range(3)]
         for sample in samples[:failed]:
             sample.status = sample.Status.FAILED
         data[name] = {"rewards": [1.0] * 3, "truncated": [False] * 3, "samples": samples}
