@@ -45,6 +45,10 @@ class Estimate(NamedTuple):
         """For metrics.json, under `name` and what begins with it."""
         return {name: self.mean, f"{name}_se": self.se, f"{name}_low": self.low, f"{name}_high": self.high}
 
+    def interval(self, name: str) -> dict[str, float]:
+        """The same without the standard error."""
+        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 class Share(NamedTuple):
     """A share with its 95% Wilson interval (Wilson 1927, JASA 22:209), which is sound also for shares of 0 and 1."""
@@ -184,8 +188,8 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
         first = np.flatnonzero(np.diff(game_of[near][order], prepend=-1))
         of, per = np.split(np.add.reduceat(both[near][order], first), 2, axis=1)
         row = {"step": step}
-        for name, (mean, low, high, _, _) in zip(columns, _ratios(of, per), strict=True):
-            row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+        for name, found in zip(columns, _ratios(of, per), strict=True):
+            row |= found.interval(name)
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -119,15 +119,15 @@ class Accuracy:
         comparison: dict[str, float] = {"tasks": self.gains["reward"].games}
         for name, gain in self.gains.items():
             comparison |= gain.numbers(f"{name}_difference")
-        numbers = {model: self._numbers(model) for model in MODELS}
-        return {**numbers, "comparison": comparison, "outcome": self.outcome}
+        return {**{model: self._numbers(model) for model in MODELS}, "comparison": comparison, "outcome": self.outcome}
 
     def _numbers(self, model: str) -> dict[str, float]:
-        numbers = {"episodes": len(self.episodes[model]), "failed": self.failed[model]}
-        passed = self.rate[model].numbers("pass_rate")
-        passed |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()}
-        means = (self.mean(model, name).numbers(name) for name in self.means)
-        return {**numbers, **passed, **{name: value for mean in means for name, value in mean.items()}}
+        numbers: dict[str, float] = {"episodes": len(self.episodes[model]), "failed": self.failed[model]}
+        numbers |= self.rate[model].numbers("pass_rate")
+        numbers |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()}
+        for name in self.means:
+            numbers |= self.mean(model, name).numbers(name)
+        return numbers
 
 
 def read_accuracy(found: Found) -> Accuracy:

@@ -21,15 +21,8 @@ def report(found: Found) -> Report:
         curves, names = thinned(accuracy.curves, MAX_POINTS), {"passed": "pass rate", "reward": "reward"}
         figures["training"] = training_figure(curves, names, "mean over an episode")
     values = {"found": accuracy, "models": MODELS, "parameters": found.parameters, "dialogues": _dialogues(accuracy)}
-    return Report(
-        f"Does training make the policy better at {found.game.name}?",
-        accuracy.verdict,
-        figures,
-        accuracy.tables,
-        accuracy.metrics,
-        Path(__file__).parent,
-        values,
-    )
+    question, templates = f"Does training make the policy better at {found.game.name}?", Path(__file__).parent
+    return Report(question, accuracy.verdict, figures, accuracy.tables, accuracy.metrics, templates, values)
 
 
 def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:

@@ -7,27 +7,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from slim_rl.analysis.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    LINES,
-    PAPER,
-    PLAYERS,
-    VERMILLION,
-    WIDTH,
-    curve,
-    dot_plot,
-    intervals,
-    legend,
-    whole_numbers,
-    with_style,
-)
+from slim_rl.analysis import figures
+from slim_rl.analysis.figures import BLUE, GREEN, GREY, PAPER, VERMILLION, WIDTH, curve, intervals, legend, with_style
 from slim_rl.analysis.statistics import Estimate
 from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention
 from slim_rl.studies.asking.measures import Sample, title
 
-_PLAYERS = {**PLAYERS, "bayes": (GREEN, "D"), "humans": (BLUE, "s")}
+_PLAYERS = {**figures.PLAYERS, "bayes": (GREEN, "D"), "humans": (BLUE, "s")}
 
 
 @with_style
@@ -48,7 +34,7 @@ def training_figure(curves: pd.DataFrame, lines: Mapping[str, Estimate]) -> Figu
     curve(below, curves, "questions", "all questions", VERMILLION, "--")
     curve(below, curves, "useful_questions", "useful questions", BLUE, "-")
     below.set(xlabel="training step", ylabel="questions a game", ylim=(0, None))
-    whole_numbers(below)
+    figures.whole_numbers(below)
     for axes in (above, below):
         legend(axes, 2)
     return figure
@@ -57,8 +43,6 @@ def training_figure(curves: pd.DataFrame, lines: Mapping[str, Estimate]) -> Figu
 @with_style
 def uses_figure(curves: pd.DataFrame) -> Figure:
     """What became of the questions over training, with 95% bands."""
-    figure = Figure((WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
     names = {
         "useful_questions": "useful",
         "answered_with_number": "answered with a number",
@@ -66,11 +50,8 @@ def uses_figure(curves: pd.DataFrame) -> Figure:
         "repeated": "repeated",
         "known": "about something known",
     }
-    for (name, label), (colour, line) in zip(names.items(), LINES, strict=True):
-        curve(axes, curves, name, label, colour, line)
-    axes.set(xlabel="training step", ylabel="questions a game", ylim=(0, None))
-    whole_numbers(axes)
-    legend(axes, 2)
+    figure = figures.training_figure(curves, names, "questions a game")
+    figure.axes[0].set(ylim=(0, None))
     return figure
 
 
@@ -102,7 +83,7 @@ def intervention_figure(found: Intervention) -> Figure:
 def players_figure(players: Mapping[str, Sample]) -> Figure:
     """Every player's reward on the same boards, best at the top; hollow: a model's oracle given information."""
     ranked = sorted(players, key=lambda player: players[player].estimates["reward"].mean)
-    figure, axes = dot_plot([title(player) for player in ranked], "reward")
+    figure, axes = figures.dot_plot([title(player) for player in ranked], "reward")
     for y, player in enumerate(ranked):
         colour, marker = _PLAYERS.get(player, (GREY, "o"))
         reward = players[player].estimates["reward"]
@@ -111,11 +92,6 @@ def players_figure(players: Mapping[str, Sample]) -> Figure:
             axes.plot([reward.mean, oracle.mean], [y, y], color=colour, linewidth=0.8, linestyle=":")
             intervals(axes.errorbar, [y], [oracle], True, fmt=marker, color=colour, markerfacecolor=PAPER)
         intervals(axes.errorbar, [y], [reward], True, fmt=marker, color=colour)
-        axes.annotate(
-            f"{reward.mean:.3f}",
-            (1.01, y),
-            xycoords=("axes fraction", "data"),
-            verticalalignment="center",
-            color=colour,
-        )
+        place: dict[str, Any] = dict(xycoords=("axes fraction", "data"), verticalalignment="center")
+        axes.annotate(f"{reward.mean:.3f}", (1.01, y), color=colour, **place)
     return figure

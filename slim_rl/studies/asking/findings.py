@@ -16,29 +16,13 @@ from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
 
 CURVES = (
-    "reward",
-    "oracle_given_information",
-    "gap_to_oracle",
-    "questions",
-    "useful_questions",
-    "repeated",
-    "known",
-    "unanswerable",
-    "answered_with_number",
-    "turns",
-    "errors",
-)
+    "reward", "oracle_given_information", "gap_to_oracle", "questions", "useful_questions", "repeated", "known",
+    "unanswerable", "answered_with_number", "turns", "errors",
+)  # fmt: skip
 """What is followed over training."""
 COMPARED = (
-    "reward",
-    "questions",
-    "useful_questions",
-    "wasted",
-    "oracle_given_information",
-    "gap_to_oracle",
-    "turns",
-    "errors",
-)
+    "reward", "questions", "useful_questions", "wasted", "oracle_given_information", "gap_to_oracle", "turns", "errors",
+)  # fmt: skip
 NAMES = {m.name: m.title for m in MEASURES} | {"wasted": "Useless questions"}
 
 
@@ -92,10 +76,9 @@ class Findings:
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The numbers of the report as tables, by file name."""
-    curves = findings.steps.round(6)
     found = {
-        "training": curves[["step", "episodes", *CURVES]],
-        "training-intervals": findings.curves.round(6),
+        "training": findings.steps[["step", "episodes", *CURVES]],
+        "training-intervals": findings.curves,
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, TALK_MEASURES),
         "paired": pd.DataFrame(
@@ -112,14 +95,11 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
 
 
 def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.DataFrame:
-    rows = [
-        {
-            "player": player,
-            "episodes": len(sample.episodes),
-            **{name: value for m in shown for name, value in sample.estimates[m.name].numbers(m.name).items()},
-        }
-        for player, sample in players.items()
-    ]
+    rows = []
+    for player, sample in players.items():
+        rows.append({"player": player, "episodes": len(sample.episodes)})
+        for measure in shown:
+            rows[-1] |= sample.estimates[measure.name].numbers(measure.name)
     return pd.DataFrame(rows)
 
 
@@ -154,15 +134,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "comparison": comparison,
         "training": {**training, "failed": findings.training.failed},
         "intervention": _intervention(findings.intervention) if findings.intervention else None,
-        "shyness": {
-            kind: {
-                "questions": of_kind.questions,
-                **of_kind.unasked.numbers("unasked"),
-                **of_kind.wrong.numbers("wrong"),
-                **of_kind.withheld.numbers("withheld"),
-            }
-            for kind, of_kind in findings.shyness.items()
-        },
+        "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},
         **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
         "outcome": found.outcome,
     }

@@ -29,8 +29,7 @@ class Intervention:
     @cached_property
     def boards(self) -> list[str]:
         """Those that both models played in every arm."""
-        shared = set.intersection(*(set(arm.index) for arm in self.rewards.values()))
-        return sorted(shared)
+        return sorted(set.intersection(*(set(arm.index) for arm in self.rewards.values())))
 
     @cached_property
     def forced(self) -> list[int]:
@@ -77,11 +76,15 @@ class Intervention:
         """A row for each model and arm: `model`, `arm`, `forced`, `questions`, `reward` and its interval."""
         rows = []
         for model, arm in self.rewards:
-            reward = self.reward(model, arm)
             forced = int(arm.removeprefix("forced-")) if arm.startswith("forced") else math.nan
-            rows.append([model, arm, forced, self.asked(model, arm).mean, reward.mean, reward.low, reward.high])
-        columns = ["model", "arm", "forced", "questions", "reward", "reward_low", "reward_high"]
-        return pd.DataFrame(rows, columns=columns)
+            row: dict[str, object] = {
+                "model": model,
+                "arm": arm,
+                "forced": forced,
+                "questions": self.asked(model, arm).mean,
+            }
+            rows.append(row | self.reward(model, arm).interval("reward"))
+        return pd.DataFrame(rows)
 
     def _of(self, model: str, arm: str) -> pd.Series:
         return self.rewards[model, arm][self.boards]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from slim_rl.analysis.statistics import Estimate, estimate, estimates
 from slim_rl.core.errors import UserError
 from slim_rl.games.matching.asking import classify
 from slim_rl.games.matching.language import read_prompt
+from slim_rl.games.matching.names import REVIEWERS
 from slim_rl.games.matching.questions import Pair
 from slim_rl.rollout.shards import Shard, latest, shards
 
@@ -74,15 +75,9 @@ TALK_MEASURES = tuple(
 knew in the end, and a question of theirs that names no pair was not wasted."""
 _USES = ("useful", "repeated", "known", "unanswerable", "with_number")
 _COUNTS = (
-    "questions",
-    "useful_questions",
-    "repeated",
-    "known",
-    "unanswerable",
-    "answered_with_number",
-    "question_marks",
-)
-_METRICS = ("oracle_given_information", "own_view", "unknown_cells", "turns", "errors")
+    "questions", "useful_questions", "repeated", "known", "unanswerable", "answered_with_number", "question_marks",
+)  # fmt: skip
+_METRICS = ("oracle_given_information", "own_view", "turns", "errors")
 
 _TITLES = {
     "base": "Base model",
@@ -103,8 +98,7 @@ def title(player: str) -> str:
 
 
 def _rank(player: str) -> tuple[int, int, str]:
-    known = [*_TITLES].index(player) if player in _TITLES else len(_TITLES)
-    number = re.search(r"\d+", player)
+    known, number = [*_TITLES, player].index(player), re.search(r"\d+", player)
     return known, int(number[0]) if number else 0, player
 
 
@@ -143,8 +137,7 @@ def read_sample(folder: Path, players: Collection[str], processes: int = 1, game
         UserError: there are none, or all of them failed.
     """
     paths = tuple(shards(folder))
-    jobs = [_Job(number, path, tuple(players), game) for number, path in enumerate(paths)]
-    parts = _each(_measure_shard, jobs, processes)
+    parts = _each(partial(_measure_shard, tuple(players), game), list(enumerate(paths)), processes)
     frame, tokens = latest([part for part, _ in parts]), sum(count for _, count in parts)
     if frame.empty:
         raise UserError(_no_episodes(folder))
@@ -166,22 +159,13 @@ def _each(work: Callable, jobs: Sequence, processes: int) -> list:
         return list(pool.map(work, jobs, chunksize=32))
 
 
-class _Job(NamedTuple):
-    number: int
-    path: Path
-    players: tuple[str, ...]
-    game: str | None
-
-
-def _measure_shard(job: _Job) -> tuple[pd.DataFrame, int]:
+def _measure_shard(players: tuple[str, ...], game: str | None, numbered: tuple[int, Path]) -> tuple[pd.DataFrame, int]:
     """The measures of one shard's episodes, and how many tokens were sampled in them."""
-    shard = Shard(job.path)
+    number, shard = numbered[0], Shard(numbered[1])
     frame = shard.numbers()
-    chosen = np.full(len(frame), True) if job.game is None else (frame["game"] == job.game).to_numpy()
-    columns: dict[str, Any] = {
-        name: frame[name] for name in ("episode_id", "game_id", "arm", "step", "status", "error")
-    }
-    player, seat = _watched(frame, job.players)
+    chosen = np.full(len(frame), True) if game is None else (frame["game"] == game).to_numpy()
+    columns: dict[str, Any] = {n: frame[n] for n in ("episode_id", "game_id", "arm", "step", "status", "error")}
+    player, seat = _watched(frame, players)
     columns |= {"player": player, "seat": seat, "reward": _of_seat(frame, seat, "reward.{}")}
     # A metric that a player does not have is missing from all its rows; its mean is then not a number.
     columns |= {name: _of_seat(frame, seat, f"{{}}.{name}", name) for name in _METRICS}
@@ -190,7 +174,7 @@ def _measure_shard(job: _Job) -> tuple[pd.DataFrame, int]:
         for watched, wanted, dialogue in zip(seat, chosen, shard.dialogues(), strict=True)
     ]
     columns |= dict(zip(_COUNTS, np.array(counts, np.int32).reshape(-1, len(_COUNTS)).T, strict=True))
-    columns["shard"] = np.full(len(frame), job.number, np.int32)
+    columns["shard"] = np.full(len(frame), number, np.int32)
     measured = pd.DataFrame(columns)
     measured["wasted"] = measured["questions"] - measured["useful_questions"]
     measured["gap_to_oracle"] = measured["oracle_given_information"] - measured["reward"]
@@ -232,15 +216,12 @@ def seen_cells(seats: Sequence[str], observations: Sequence[str]) -> tuple[dict[
     Without a board nothing is seen, and the size is the largest there is.
     """
     seen: dict[str, frozenset[Pair]] = {}
-    sizes = set()
+    largest = 0
     for seat, observation in zip(seats, observations, strict=True):
         if seat not in seen:
             seen[seat], size = _cells(observation)
-            sizes.add(size)
-    return seen, max(sizes, default=0) or _LARGEST
-
-
-_LARGEST = 8
+            largest = max(size, largest)
+    return seen, largest or len(REVIEWERS)
 
 
 @lru_cache(4096)

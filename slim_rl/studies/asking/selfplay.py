@@ -82,8 +82,7 @@ class SelfPlay:
         for pairing, model in self.episodes:
             row: dict[str, object] = {"pairing": pairing, "model": model}
             for measure in MEASURES:
-                found = self.mean(pairing, model, measure)
-                row |= {measure: found.mean, f"{measure}_low": found.low, f"{measure}_high": found.high}
+                row |= self.mean(pairing, model, measure).interval(measure)
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -98,17 +97,9 @@ def read_selfplay(folder: Path) -> SelfPlay | None:
 def _measured(folder: Path) -> pd.DataFrame:
     frame = read_frame(folder)
     frame = frame[frame["status"] != "failed"]
-    first, second = SEATS
-    return pd.DataFrame(
-        {
-            "game_id": frame["game_id"],
-            "reward": frame[f"reward.{first}"],
-            "told": frame[f"{first}.told"] + frame[f"{second}.told"],
-            "told_first": frame[f"{first}.told"],
-            "told_second": frame[f"{second}.told"],
-            "questions_first": frame[f"{first}.questions"],
-            "questions_second": frame[f"{second}.questions"],
-            "turns": frame["turns"],
-            "errors": frame[f"{first}.errors"] + frame[f"{second}.errors"],
-        }
-    )
+    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "questions", "errors")} for seat in SEATS)
+    columns = {"game_id": frame["game_id"], "reward": frame[f"reward.{SEATS[0]}"], "turns": frame["turns"]}
+    columns |= {name: first[name] + second[name] for name in ("told", "errors")}
+    for seat, own in (("first", first), ("second", second)):
+        columns |= {f"{name}_{seat}": own[name] for name in ("told", "questions")}
+    return pd.DataFrame(columns)

@@ -21,6 +21,7 @@ KINDS = {
     "vague": "Vague",
     "pleading": "Pleading",
 }
+_SHARES = ("unasked", "wrong", "withheld")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)")
 
 
@@ -35,6 +36,11 @@ class Shyness(NamedTuple):
     withheld: Estimate
     """Not answered with the score, though it was asked for and the partner sees it."""
 
+    def numbers(self) -> dict[str, float]:
+        """For metrics.json."""
+        shares = (getattr(self, name).numbers(name) for name in _SHARES)
+        return {"questions": self.questions} | {name: value for share in shares for name, value in share.items()}
+
 
 def shyness(folder: Path) -> dict[str, Shyness]:
     """By kind of question, from the probe's episodes in `folder`; kinds that were not asked are left out."""
@@ -42,7 +48,7 @@ def shyness(folder: Path) -> dict[str, Shyness]:
     if rows.empty:
         return {}
     return {
-        kind: Shyness(len(of_kind), *(_share(of_kind, name) for name in ("unasked", "wrong", "withheld")))
+        kind: Shyness(len(of_kind), *(_share(of_kind, name) for name in _SHARES))
         for kind in KINDS
         if len(of_kind := rows[rows["kind"] == kind])
     }

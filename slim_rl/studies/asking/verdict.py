@@ -74,8 +74,7 @@ def judge(
     (few, many), (low, high) = both("useful_questions", ".2f"), both("reward", ".3f")
     unasked = f"{bayes['reward'].mean():.3f}"
     doubled = trained["useful_questions"].mean() >= MIN_RATIO * base["useful_questions"].mean()
-    asks_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled)
-    earns_more = gain.low > 0
+    asks_more, earns_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled), gain.low > 0
     out_of_reach = pays.low > 0 and pays.mean >= MIN_SHARE * gain.mean
     causes = worth is None or (worth.low > 0 and worth.mean >= MIN_SHARE * gain.mean)
     games = min(asks.games, pays.games)

@@ -10,16 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from slim_rl.analysis.statistics import (
-    SEED,
-    WINDOW,
-    Estimate,
-    Share,
-    estimate,
-    paired_difference,
-    share,
-    step_estimates,
-)
+from slim_rl.analysis import statistics
+from slim_rl.analysis.statistics import Estimate, Share, paired_difference
 from slim_rl.analysis.titles import step_of, title
 from slim_rl.core.errors import UserError
 from slim_rl.studies.study import Found
@@ -62,10 +54,10 @@ class Matches:
         return chosen[(chosen["player"] == player) & (chosen["opponent"] == opponent) & (chosen["seat"] == seat)]
 
     def share(self, outcome: str, player: str, opponent: str, seat: str) -> Share:
-        return share(self.rows(player, opponent, seat), outcome)
+        return statistics.share(self.rows(player, opponent, seat), outcome)
 
     def reward(self, player: str, opponent: str, seat: str) -> Estimate:
-        return estimate(self.rows(player, opponent, seat), "reward")
+        return statistics.estimate(self.rows(player, opponent, seat), "reward")
 
     def gain(self, opponent: str, seat: str) -> Estimate:
         """What training added to the reward, on the same tasks."""
@@ -144,7 +136,7 @@ class Matches:
     @cached_property
     def curves(self) -> pd.DataFrame:
         """`followed` by training step, with 95% intervals; each pools WINDOW steps around it."""
-        return step_estimates(self.training, list(self.followed), WINDOW)
+        return statistics.step_estimates(self.training, list(self.followed), statistics.WINDOW)
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -246,7 +238,7 @@ def elo(played: pd.DataFrame) -> pd.DataFrame:
         ratings = minimize(loss, np.zeros(len(players)), jac=True, method="L-BFGS-B").x * _ELO
         return ratings - (ratings.min() if anchor is None else ratings[anchor])
 
-    rng, even = np.random.default_rng(SEED), np.full(len(games), 1 / len(games))
+    rng, even = np.random.default_rng(statistics.SEED), np.full(len(games), 1 / len(games))
     drawn = [fit(rng.multinomial(len(games), even)) for _ in range(_RESAMPLES)]
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
     rated = pd.DataFrame({"player": players, "elo": fit(np.ones(len(games))), "low": low, "high": high})

@@ -9,19 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from slim_rl.analysis import figures
 from slim_rl.analysis.comparison import Column, Compared, Point
-from slim_rl.analysis.figures import (
-    BLUE,
-    GREY,
-    LINES,
-    VERMILLION,
-    WIDTH,
-    curve,
-    legend,
-    training_figure,
-    whole_numbers,
-    with_style,
-)
+from slim_rl.analysis.figures import BLUE, GREY, VERMILLION, WIDTH, with_style
 from slim_rl.analysis.page import MAX_POINTS, thinned
 from slim_rl.analysis.titles import title
 from slim_rl.studies.matches.measures import MODELS, OUTCOMES, UNFINISHED, Matches, read_matches
@@ -65,7 +55,7 @@ def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
 def _draw(found: Matches) -> dict[str, Figure]:
     drawn = {"learning": _learning_figure(found)}
     if found.followed:
-        drawn["training"] = training_figure(thinned(found.curves, MAX_POINTS), found.followed, "a game")
+        drawn["training"] = figures.training_figure(thinned(found.curves, MAX_POINTS), found.followed, "a game")
     if found.solved:
         drawn["exactly"] = _exact_figure(found.exactly)
     return drawn
@@ -80,11 +70,11 @@ def _learning_figure(found: Matches) -> Figure:
     for axes, opponent in zip(panels, opponents, strict=True):
         for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=True):
             rows = table[(table["opponent"] == opponent) & (table["seat"] == seat)]
-            curve(axes, rows, "reward", seat, colour, line)
+            figures.curve(axes, rows, "reward", seat, colour, line)
         axes.set(ylabel=f"reward against\n{title(opponent).lower()}")
     axes.set(xlabel="training step")
-    whole_numbers(axes)
-    legend(panels[0], 2)
+    figures.whole_numbers(axes)
+    figures.legend(panels[0], 2)
     return figure
 
 
@@ -94,10 +84,10 @@ def _exact_figure(exactly: pd.DataFrame) -> Figure:
     figure = Figure((WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
     names = [name for name in exactly if name not in ("player", "step", "other")]
-    for name, (colour, line), marker in zip(names, LINES, "os^Dv", strict=False):
+    for name, (colour, line), marker in zip(names, figures.LINES, "os^Dv", strict=False):
         axes.plot(exactly["step"], exactly[name], marker, ls=line, color=colour, label=name.replace("_", " of the "))
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.set(xlabel="training step", ylabel="a game, in the game's units")
-    whole_numbers(axes)
-    legend(axes, 2)
+    figures.whole_numbers(axes)
+    figures.legend(axes, 2)
     return figure
