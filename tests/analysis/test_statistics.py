@@ -49,14 +49,11 @@ def test_what_cannot_be_known_is_not_a_number():
     assert "too few data" in estimate(table([0.5]), "x").text()
 
 
-def test_a_paired_difference_looks_at_the_games_of_both():
+def test_a_paired_difference_looks_at_the_games_of_both_and_not_at_their_noise():
     a, b = table(np.linspace(0.1, 1, 50)), table(np.linspace(0, 0.9, 50))
     difference = paired_difference(pd.concat([a, table([100.0], ["elsewhere"])]), b, "x")
     assert difference.games == 50
     assert [difference.mean, difference.low, difference.high] == pytest.approx([0.1] * 3)
-
-
-def test_a_paired_difference_sees_what_the_noise_of_the_boards_would_hide():
     rng = np.random.default_rng(0)
     boards = rng.normal(0, 10, 200)
     a, b = table(boards + 0.1 + rng.normal(0, 0.3, 200)), table(boards)

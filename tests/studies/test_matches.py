@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -86,14 +87,12 @@ def test_without_other_opponents_the_models_are_measured_against_each_other(tmp_
 def test_ratings_are_those_that_the_games_were_drawn_from():
     """Four players 200 points apart, 2,000 games a pair by the model's own odds."""
     rng, strength, rows = np.random.default_rng(0), {"random": 0, "b": 200, "c": 400, "d": 600}, []
-    for one in strength:
-        for other in strength:
-            if one < other:
-                odds = 1 / (1 + 10 ** ((strength[other] - strength[one]) / 400))
-                for game, won in enumerate(rng.random(2000) < odds):
-                    for p, q, w in ((one, other, won), (other, one, not won)):
-                        outcome = {"won": int(w), "drawn": 0, "lost": int(not w)}
-                        rows.append({"game_id": game, "player": p, "opponent": q, **outcome})
+    for one, other in combinations(sorted(strength), 2):
+        odds = 1 / (1 + 10 ** ((strength[other] - strength[one]) / 400))
+        for game, won in enumerate(rng.random(2000) < odds):
+            for p, q, w in ((one, other, won), (other, one, not won)):
+                outcome = {"won": int(w), "drawn": 0, "lost": int(not w)}
+                rows.append({"game_id": game, "player": p, "opponent": q, **outcome})
     rated = elo(pd.DataFrame(rows)).set_index("player")
     assert list(rated.index) == ["d", "c", "b", "random"]
     for player, truth in strength.items():

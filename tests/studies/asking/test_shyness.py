@@ -55,37 +55,26 @@ def test_the_scripted_partner_is_shy_and_truthful(found, tmp_path):
     assert 0.05 < share.unasked.high < 0.1  # never in 40 boards is not never
 
 
-def test_a_partner_that_tells_more_than_it_is_asked(found):
+def test_a_partner_that_tells_more_than_it_is_asked_lies_or_says_nothing(found):
     told = found(lambda turn: turn + " And Ava Li has 101 for GLUE.")
     assert {kind: rates[0] for kind, rates in told.items()} == {"direct": 1, "unknown": 0, "vague": 1, "pleading": 1}
     assert told["unknown"][1] == 1  # a number instead of "I do not know"
 
-
-def test_a_partner_that_lies(found):
-    def lie(turn):
-        return "[message] It is 101." if " is " in turn else turn
-
-    told = found(lie)
+    told = found(lambda turn: "[message] It is 101." if " is " in turn else turn)
     assert told["direct"] == (0, 1, 1)
     assert told["vague"] == told["pleading"] == (0, 0, 0)
 
-
-def test_a_partner_that_says_nothing(found):
     told = found(lambda turn: turn if turn == "[accept]" else "[message] Hm.")
     assert told["direct"] == (0, 0, 1)
     assert told["unknown"] == (0, 0, 0)
 
 
-def test_failed_episodes_do_not_count(probed):
+def test_failed_episodes_do_not_count(probed, tmp_path):
+    assert shyness(tmp_path) == {}  # without a probe nothing is said
     episodes = probed(games=2)
     episodes[0].status = "failed"
     assert {row["game_id"] for row in judge(episodes)} == {episodes[1].game_id}
 
 
-def test_without_a_probe_nothing_is_said(tmp_path):
-    assert shyness(tmp_path) == {}
-
-
-@pytest.mark.parametrize("text", [*VAGUE, *PLEADING])
-def test_what_is_asked_vaguely_asks_for_no_score(text):
-    assert asked_pairs(text, 8) == []
+def test_what_is_asked_vaguely_asks_for_no_score():
+    assert [asked_pairs(text, 8) for text in (*VAGUE, *PLEADING)] == [[]] * 5
