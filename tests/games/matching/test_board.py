@@ -55,16 +55,8 @@ def plain_boards(count, seed, config):
             yield Board(table, masks, rng.uniform(*config.scale_range, 2))
 
 
-def human_states():
-    return [json.loads(line) for line in HUMAN.read_text().splitlines()]
-
-
-def states(boards):
-    return [board.to_game_state() for board in boards]
-
-
 def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
-    games = human_states()
+    games = [json.loads(line) for line in HUMAN.read_text().splitlines()]
     assert len(games) == 100
     for game in games:
         board = Board.from_game_state(game)  # raises if the optimum differs
@@ -111,9 +103,11 @@ def test_a_bad_game_state_is_refused_in_a_sentence(change, sentence):
 @pytest.mark.parametrize("selection", ["dialop", "stakes"])
 def test_same_seed_same_boards(selection):
     config = Parameters(size=3, selection=selection)
-    boards = states(generate_boards(150, 7, config))
-    assert states(generate_boards(70, 7, config)) == boards[:70]
-    assert states(generate_boards(70, 8, config)) != boards[:70]
+    boards, again, others = (
+        [board.to_game_state() for board in generate_boards(count, seed, config)]
+        for count, seed in ((150, 7), (70, 7), (70, 8))
+    )
+    assert again == boards[:70] != others
     assert len({json.dumps(state) for state in boards}) == 150
 
 
