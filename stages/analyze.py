@@ -32,7 +32,7 @@ def main() -> None:
         write_index(found, origin)
     metrics = plain(found if len(games) > 1 else found[next(iter(games))])
     if origin.bills:
-        metrics["services"] = plain(origin.bills)
+        metrics["bills"] = plain(origin.bills)
     write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
