@@ -12,14 +12,14 @@ class UserError(Exception):
 
 
 class EpisodeFailed(Exception):
-    """An episode cannot go on, through no fault of its players' play.
+    """An infrastructure failure stopped the episode.
 
     The episode records the exception this one was raised from, or its own text, then written `Class: message`.
     """
 
 
 class PlayerFailed(EpisodeFailed):
-    """A turn could not be had: an engine or a service did not answer."""
+    """An engine or service gave no reply."""
 
 
 class GameFailed(EpisodeFailed):

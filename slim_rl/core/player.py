@@ -17,7 +17,7 @@ class Player(Protocol):
             tools: what it may call; the same at every turn.
 
         Raises:
-            PlayerFailed: the turn could not be had, for a reason that is not the player's play.
+            PlayerFailed: the engine or service failed; the player is not at fault.
         """
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
