@@ -206,7 +206,10 @@ def test_a_damaged_task_is_rejected(state):
             use(Task("nim", state=state))
 
 
-def test_opening_moves_need_legal_moves_that_are_known():
+def test_opening_moves_need_legal_moves_and_players_a_name_that_are_known():
+    taskset = named("Nim-v0")
+    with pytest.raises(ValueError, match="textarena:Nim-v0 has no player 'scripted'; it has random"):
+        taskset.player("scripted", new_game(taskset), "first", 0)
     with pytest.raises(UserError, match=r"games\.textarena:Nim-v0\.opening_moves must be 0"):
         named("Nim-v0", opening_moves=2)
 
@@ -249,12 +252,6 @@ def test_random_moves_are_each_as_likely():
         counts[move] = counts.get(move, 0) + 1
     assert len(counts) == 3 + 4 + 5
     assert sum((count - 50) ** 2 / 50 for count in counts.values()) < 31.3  # chi-squared, 11 d.f., p = .001
-
-
-def test_an_unknown_player_is_an_error():
-    taskset = named("Nim-v0")
-    with pytest.raises(ValueError, match="textarena:Nim-v0 has no player 'scripted'; it has random"):
-        taskset.player("scripted", new_game(taskset), "first", 0)
 
 
 def test_a_chat_models_reply_is_reduced_to_its_move():
