@@ -36,7 +36,10 @@ class PartnerGaveOut(Exception):
     """Episodes of a batch failed through a service; they can be played again."""
 
 
-@flow(name="play_evaluation", task_runner=ThreadPoolTaskRunner[Any](max_workers=BATCHES_AT_ONCE))
+_THREADS: Any = ThreadPoolTaskRunner(max_workers=BATCHES_AT_ONCE)  # Prefect's types disagree about its future
+
+
+@flow(name="play_evaluation", task_runner=_THREADS)
 def play_evaluation(
     only: list[str] | None = None,
     batch_episodes: int = 64,
