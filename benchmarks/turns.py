@@ -2,10 +2,10 @@
 
     python -m benchmarks.turns --slime SLIME_DIR --model CHECKPOINT
 
-Ours is `hooks.generate` with the scripted partner: token ids that grow, what is heard rendered once. The peer
-is the loop of SLIME's examples that keep a dialogue as messages (as its OpenReward example does): each turn
-the whole text is rendered by the chat template and tokenised again. Both get the same dialogues: an agent that
-asks for one score a turn. Reported: turns a second on one core, at 10, 20 and 40 turns of the agent a dialogue.
+Ours is `slim_rl.slime.generate` with the scripted partner: token ids that grow, and each observation rendered once. The
+peer is the loop of SLIME's examples that keep a dialogue as messages (as its OpenReward example does): each turn the
+whole text is rendered by the chat template and tokenised again. Both get the same dialogues: an agent that asks for one
+score per turn. Reported: turns per second on one core, at 10, 20 and 40 turns of the agent per dialogue.
 """
 
 import argparse
@@ -19,16 +19,16 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoTokenizer
 
-from slim_rl.config import Config, MatchingConfig
-from slim_rl.games.matching import generate_games, load_game
+from slim_rl.games import game_parameters, load_games
 from slim_rl.games.matching.language import question
-from slim_rl.games.matching.scripted import shy_partner
+from slim_rl.slime.launch import task_line
+from slim_rl.slime.parameters import RunParameters
 
 SIZE = 8
 
 
 class AnswersAtOnce:
-    """Asks for one score after the other, in SGLang's words, and never says the same twice."""
+    """Asks for one score per turn, in SGLang's words, and never says the same twice."""
 
     said = count()
 
@@ -54,42 +54,56 @@ class AnswersAtOnce:
         return self.answers[self.turn - 1]
 
 
-def ours(engine, tokenizer, games, turns):
+def slime_args(tokenizer, game):
+    """SLIME's arguments in a training of `game`."""
     from slime.rollout import sglang_rollout
+
+    from slim_rl.slime.context import Context
+
+    args, state = SimpleNamespace(), SimpleNamespace(tokenizer=tokenizer, aborted=False)
+    sglang_rollout.GenerateState = lambda args: state
+    context = Context.of(args)
+    context.parameters = RunParameters(games={game.name: game.parameters}, model={"turn_tokens": 64})
+    return args
+
+
+def ours(engine, args, game, tasks):
     from slime.utils.types import Sample
 
-    from slim_rl.slime import hooks
+    from slim_rl.slime.context import Context
+    from slim_rl.slime.generate import generate
 
-    board = MatchingConfig(size=SIZE)
-    config = Config.model_validate({"board": board, "games": {"max_turns": 2 * turns}, "model": {"turn_tokens": 64}})
-    state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
-    sglang_rollout.GenerateState = lambda args: state
-    hooks._engine, hooks._config = (lambda args: engine), (lambda path: config)
+    Context.of(args).engine = engine
 
     async def play():
-        for index, game in enumerate(games):
-            sample = Sample(index=index, prompt=game["prompt"], label=game["game_id"], metadata={**game["game_state"]})
-            await hooks.generate(SimpleNamespace(), sample, {"max_new_tokens": 64, "temperature": 1.0})
+        for index, task in enumerate(tasks):
+            row = task_line(game.name, index, task)
+            sample = Sample(index=index, prompt=task.prompt, label=task.game_id, metadata=row["metadata"])
+            await generate(args, sample, {"max_new_tokens": 64, "temperature": 1.0})
 
     asyncio.run(play())
 
 
-def tokenised_again(engine, tokenizer, games, turns):
+def tokenised_again(engine, args, game, tasks):
+    from slime.rollout import sglang_rollout
+
+    tokenizer = sglang_rollout.GenerateState(args).tokenizer
+
     async def play():
-        for line in games:
-            game = load_game(line, 2 * turns)
-            agent, partner = game.seats
-            shy = shy_partner(game, partner, always_accept=True)
-            messages = [{"role": "user", "content": game.observe(agent)}]
-            while game.turn is not None:
+        for task in tasks:
+            played = game.taskset.load(task)
+            agent, partner = played.seats
+            shy = game.taskset.player("scripted", played, partner, 0)
+            messages = [{"role": "user", "content": played.observe(agent)}]
+            while played.turn is not None:
                 text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
                 ids = tokenizer.encode(text, add_special_tokens=False)
                 answer = await engine.request(ids, None)
                 messages.append({"role": "assistant", "content": answer["text"]})
-                game.step(answer["text"])
-                if game.turn is not None:
-                    game.step(shy.turn(game.observe(partner)))
-                    messages.append({"role": "user", "content": game.observe(agent)})
+                played.step(answer["text"])
+                if played.turn is not None:
+                    played.step(await shy.respond(played.observe(partner)))
+                    messages.append({"role": "user", "content": played.observe(agent)})
 
     asyncio.run(play())
 
@@ -110,15 +124,17 @@ def main() -> None:
             "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
         )
-    games = list(generate_games(given.games, 0, MatchingConfig(size=SIZE)))
     print(f"{'turns':>6} {'ours, turns/s':>16} {'tokenised again, turns/s':>26}")
     for turns in (10, 20, 40):
+        parameters = {"size": SIZE, "seating": ["policy", "scripted"], "max_turns": 2 * turns}
+        (game,) = load_games({"matching": game_parameters("matching", parameters)}, seed=0).values()
+        tasks, args = list(game.taskset.tasks("train", given.games)), slime_args(tokenizer, game)
         rates = {ours: [], tokenised_again: []}
         for _ in range(given.runs):
             for way, found in rates.items():
-                engine = AnswersAtOnce(tokenizer, turns * len(games))
+                engine = AnswersAtOnce(tokenizer, turns * len(tasks))
                 started = time.perf_counter()
-                way(engine, tokenizer, games, turns)
+                way(engine, args, game, tasks)
                 found.append(engine.turn / (time.perf_counter() - started))
         medians = [statistics.median(found) for found in rates.values()]
         print(f"{turns:>6} {medians[0]:>16,.0f} {medians[1]:>26,.0f}")

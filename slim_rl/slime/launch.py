@@ -14,6 +14,7 @@ import yaml
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
+from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.files import write_whole
 from slim_rl.runtime.process import end
@@ -123,6 +124,7 @@ def environment(parameters: RunParameters) -> dict[str, str]:
         "PYTHONPATH": ":".join(dict.fromkeys(map(str, paths))),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        LEDGERS_VARIABLE: str(ledgers().absolute()),
     }
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 import logging
+import threading
 import time
 
 import aiohttp
+import requests
 from aiohttp import web
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
@@ -72,9 +74,21 @@ def test_requests_that_hang_are_sent_again(make_args, servers, tmp_path):
 
 
 def test_an_engine_killed_in_mid_rollout(trained, tmp_path, caplog):
+    """SLIME's fault tolerance, which we ask for, takes it from the router."""
     caplog.set_level(logging.WARNING)
     with server(trained) as (one, _), server(trained) as (two, victim), router(one, two) as port:
-        proxy = Proxy(port, lambda call: victim.kill() if call == 100 else None)
+
+        def take_out():
+            workers = requests.get(f"http://127.0.0.1:{port}/workers").json()["workers"]
+            (dead,) = [worker["id"] for worker in workers if worker["url"] == f"http://{two}"]
+            requests.delete(f"http://127.0.0.1:{port}/workers/{dead}").raise_for_status()
+
+        def fault(call):
+            if call == 100:
+                victim.kill()
+                threading.Timer(3, take_out).start()
+
+        proxy = Proxy(port, fault)
         slime = {"retry_seconds": 5, "request_timeout_seconds": 3}
         _, args = slime_args(trained, tmp_path, (one, two), proxy.port, train=SMALL, slime=slime)
         output = rollout(args)
