@@ -59,7 +59,7 @@ class Intervention:
 
         `asks more`: what the base model gains when it is made to ask as much as the trained one does in free play,
         instead of as much as it does itself. `uses answers better`: trained less base, both made to ask that much.
-        `the rest`: chiefly which cells a model asks about, because forced questions are drawn at random.
+        `the rest`: what these leave; forced questions come in random order, a model's own do not.
         """
         many, few = (float(self.questions[model, FREE][self.boards].mean()) for model in ("trained", "base"))
         gain = self._of("trained", FREE) - self._of("base", FREE)
