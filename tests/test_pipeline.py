@@ -83,18 +83,18 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     copy = copy_of(finished, tmp_path / "copy")
-    server = serve("--hold-after", "50")
+    server = serve("--hold-after", "80")
     service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None)
     changes = {
         "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
         "services": {"partner": service},
-        "studies": {"asking": {"references": [], "human_references": [], "intervention_games": 0, "probe_games": 4}},
+        "studies": {"asking": {"references": ["asks-4-random"], "human_references": [], "intervention_games": 0}},
     }
     parameters = yaml.safe_load((copy / "params.yaml").read_text())
     (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
 
     process = start(copy, "--single-item", "evaluate")
-    wait_for(lambda: server.counts()["good"] == 50, process)
+    wait_for(lambda: server.counts()["good"] == 80, process)
     kill(process)
     rules = copy / "slim_rl/games/matching/rules.py"
     rules.write_text(rules.read_text().replace('"""', '"""Edited. ', 1))
@@ -109,4 +109,4 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
         for turn in episode.turns
     )
     checks = 2  # each run tried the key
-    assert replies > 50 and 50 + server.counts()["good"] == replies + checks
+    assert replies > 80 and 80 + server.counts()["good"] == replies + checks
