@@ -56,13 +56,13 @@ def rollout(args):
     return output
 
 
-def test_a_router_that_answers_503_for_half_a_minute(make_args, servers, tmp_path):
+def test_a_router_that_answers_503_for_ten_seconds(make_args, servers, tmp_path):
     addresses, port = servers
-    until = time.monotonic() + 30
+    until = time.monotonic() + 10
     proxy = Proxy(port, lambda call: 503 if time.monotonic() < until else None)
     _, args = make_args(tmp_path, addresses, proxy.port, train=SMALL)
     rollout(args)
-    assert time.monotonic() > until and proxy.calls < 60 * 32 * 4  # it backed off
+    assert time.monotonic() > until and proxy.calls < 30 * 32 * 4  # it backed off
 
 
 def test_requests_that_hang_are_sent_again(make_args, servers, tmp_path):

@@ -14,15 +14,18 @@ import torch
 from slime.ray import rollout as slimes_rollout
 from slime.utils.arguments import get_slime_extra_args_provider
 
+from slim_rl.games import load_games
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.context import Context
+from slim_rl.slime.samples import episodes as episodes_of
 from slim_rl.training.grpo import sequences, update
 from slim_rl.training.warmstart import tiny_qwen
+from tests.babbler import Babbler
+from tests.echo import EchoEngine, echo_tokenizer
 from tests.settings import setting
 from tests.slime.support import SLIME_DIR, SGLangShaped, converted, play, sample_of, slime
 
 KUHN = setting("kuhn")
-LEGAL = ("[check]", "[bet]", "[fold]", "[call]")
 SIZE = 4
 
 
@@ -51,32 +54,47 @@ def loss():
         yield importlib.import_module("slime.backends.megatron_utils.loss")
 
 
-@pytest.mark.parametrize(
-    "train",
-    [
-        {"average_over": "tokens"},
-        {"average_over": "episodes", "advantage": "role"},
-        {"average_over": "episodes", "advantage": f"{__name__}:by_token"},
-        {"divide_by_std": False, "clip_high": 0.28, "temperature": 0.7, "kl_coefficient": 0.1},
-    ],
-    ids=lambda train: "-".join(map(str, train.values())),
-)
-def test_slimes_loss_is_ours(loss, train, base):
-    games = {"matching": None, "kuhn": {"seating": ["policy", "policy"]}}
-    train = {"filters": ["no_failed_episode"], "max_grad_norm": 1e9, **train}
-    engine = SGLangShaped(KUHN.tokenizer, 2, sensible=LEGAL)
-    with slime(KUHN.tokenizer, engine, games=games, train=train) as args:
-        played = [
-            play(args, sample_of(KUHN.tasks[n // SIZE], n, "kuhn", group=n // SIZE), temperature=1.0) for n in range(16)
-        ]
-        slimes_rollout_checks(played)
-        samples = list(itertools.chain.from_iterable(played))
-        data = converted(args, samples)
-        parameters = Context.of(args).parameters
-    assert len(samples) > len(played) == len(set(data["rollout_ids"]))
+def kuhn():
+    """Two seats of the policy."""
+    legal = Babbler(KUHN.tokenizer, 2, ("[check]", "[bet]", "[fold]", "[call]"))
+    return {"kuhn": {"seating": ["policy", "policy"]}}, KUHN.tokenizer, legal
 
-    model, reference = (tiny_qwen(KUHN.tokenizer, 1500, seed, 1, 32) for seed in (0, 1))
-    episodes = [sample[0].metadata["played"].episode for sample in played]
+
+def echo():
+    """One seat that calls tools."""
+    tokenizer = echo_tokenizer()
+    return {"tests.echo": {}}, tokenizer, EchoEngine(tokenizer, looks=2)
+
+
+@pytest.mark.parametrize(
+    ("game", "train"),
+    [
+        (kuhn, {"average_over": "tokens"}),
+        (kuhn, {"average_over": "episodes", "advantage": "role"}),
+        (kuhn, {"average_over": "episodes", "advantage": f"{__name__}:by_token"}),
+        (kuhn, {"divide_by_std": False, "clip_high": 0.28, "temperature": 0.7, "kl_coefficient": 0.1}),
+        (echo, {"advantage": f"{__name__}:by_token"}),
+    ],
+)
+def test_slimes_loss_is_ours(loss, game, train, base):
+    games, tokenizer, engine = game()
+    (name,) = games
+    train = {"filters": ["no_failed_episode"], "max_grad_norm": 1e9, **train}
+    engine = SGLangShaped(tokenizer, 2, engine=engine)
+    given = {"games": {"matching": None, **games}, "train": train, "model": {"turn_tokens": 200}}
+    with slime(tokenizer, engine, **given) as args:
+        args.rollout_max_context_len = 4000
+        parameters = Context.of(args).parameters
+        tasks = list(load_games(parameters.games, 0)[name].taskset.tasks("train", 4))
+        limits = {"max_new_tokens": 200, "temperature": 1.0}
+        played = [play(args, sample_of(tasks[n // SIZE], n, name, group=n // SIZE), **limits) for n in range(16)]
+        check_rollout_ids(played)
+        samples = list(itertools.chain.from_iterable(s if isinstance(s, list) else [s] for s in played))
+        data = converted(args, samples)
+    assert len(set(data["rollout_ids"])) == len(played) <= len(samples)
+
+    model, reference = (tiny_qwen(tokenizer, 4000, seed, 1, 32) for seed in (0, 1))
+    episodes = episodes_of(samples)
     groups = [episodes[i : i + SIZE] for i in range(0, len(episodes), SIZE)]
     local = copy.deepcopy(model)
     told = update(parameters.train, local, reference, [], sequences(parameters.train, groups, {}))
@@ -93,7 +111,8 @@ def test_slimes_loss_is_ours(loss, train, base):
             assert torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-6)
 
 
-def slimes_rollout_checks(played):
+def check_rollout_ids(played):
+    """SLIME's own check of samples that share an episode."""
     name = "validate_rollout_id_annotated"
     check = getattr(slimes_rollout, name, None) or getattr(slimes_rollout, f"_{name}")  # v0.3.1
     check([played])
