@@ -54,7 +54,7 @@ def test_a_wrong_parameter_fails_the_run_with_its_sentence(prefect):
 
 def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skips_every_stage(prefect):
     before = (prefect.workspace / "params.yaml").read_bytes()
-    parameters = {"train.steps": 8}
+    parameters = {"train.steps": 8, "evaluate.temperature": 0.9}
     run = prefect.run("pipeline/laptop", parameters=parameters)
     done = set(prefect.workspace.glob(".work/train/*"))
 
