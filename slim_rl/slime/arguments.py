@@ -64,7 +64,6 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "custom-config-path": folder / HOOKS,
         "custom-generate-function-path": "slim_rl.slime.generate.generate",
         "dynamic-sampling-filter-path": "slim_rl.slime.filters.keep_group",
-        "buffer-filter-path": "slim_rl.slime.filters.oldest_first",
         "custom-reward-post-process-path": "slim_rl.slime.advantages.normalise_rewards",
         "custom-advantage-function-path": "slim_rl.slime.advantages.token_advantages",
         "custom-rollout-log-function-path": "slim_rl.slime.logs.log_rollout",

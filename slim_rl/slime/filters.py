@@ -1,4 +1,4 @@
-"""Which groups SLIME trains on, and which interrupted ones it continues first."""
+"""Which groups SLIME trains on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,10 @@ from slime.utils.types import Sample
 from slim_rl.core.errors import UserError
 from slim_rl.rollout.filters import first_objection
 from slim_rl.slime.context import Context
-from slim_rl.slime.samples import blank, episodes, interruptions
+from slim_rl.slime.samples import episodes
 
 MAX_DROPPED_ROLLOUTS = 10
 """Abort the training after this many rollouts' worth of consecutive dropped groups."""
-MAX_INTERRUPTIONS = 2
-"""A dialogue that was interrupted more often starts over: its beginning was sampled with weights of long ago."""
 
 
 def keep_group(args: Any, samples: Sequence[Sample | list[Sample]], **kwargs: Any) -> DynamicFilterOutput:
@@ -33,12 +31,3 @@ def keep_group(args: Any, samples: Sequence[Sample | list[Sample]], **kwargs: An
             "nothing can be learnt from them. Check the base model or train.filters."
         )
     return DynamicFilterOutput(keep=objection is None, reason=objection)
-
-
-def oldest_first(args: Any, rollout_id: int | None, buffer: list[list[Sample]], num_samples: int) -> list[list[Sample]]:
-    """Interrupted groups to continue, the oldest first (`--buffer-filter-path`).
-
-    A dialogue that was interrupted more than `MAX_INTERRUPTIONS` times starts over.
-    """
-    groups, buffer[:] = buffer[:num_samples], buffer[num_samples:]
-    return [[blank(s) if interruptions(s) > MAX_INTERRUPTIONS else s for s in group] for group in groups]

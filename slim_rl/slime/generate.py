@@ -13,7 +13,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.engines.sglang import generation
 from slim_rl.slime.context import Context
-from slim_rl.slime.samples import PLAYED, TASK, Played, begun, blank, interruptions, request_of
+from slim_rl.slime.samples import PLAYED, TASK, Played, begun, blank, request_of
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Recorder:
             sample.status = _STATUS[episode.status]
             sample.reward = None if aborted else episode.rewards.get(seat, 0.0)
             sample.remove_sample = episode.status == "failed"
-            sample.metadata[PLAYED] = Played(episode, seat, interruptions(sample) + aborted)
+            sample.metadata[PLAYED] = Played(episode, seat)
             if not aborted:
                 # Also without any response SLIME wants a token, a mask and log-probs.
                 sample.tokens = sample.tokens or [0]

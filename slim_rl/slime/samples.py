@@ -3,30 +3,27 @@
 A sample's `metadata` has two keys of ours: `task`, which `launch` wrote, and `played`, what came of it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from slime.utils.types import Sample
 
-from slim_rl.core.episode import Episode, TokenTrace, Turn
+from slim_rl.core.episode import Episode
 from slim_rl.core.game import Task
-from slim_rl.core.message import said
 from slim_rl.core.parameters import GameParameters
 from slim_rl.rollout.seating import Request
 
 TASK, PLAYED = "task", "played"
 
 
-@dataclass
-class Played:
+class Played(NamedTuple):
     episode: Episode
     seat: str
     """The seat whose tokens the sample has."""
-    interruptions: int = 0
 
 
-def request_of(sample: Sample, games: dict[str, GameParameters], purpose: str) -> Request:
-    """The episode that the sample asks for, to be played on if it was interrupted."""
+def request_of(sample: Sample, games: Mapping[str, GameParameters], purpose: str) -> Request:
+    """The episode that the sample asks for, to be continued if it was interrupted."""
     task = sample.metadata[TASK]
     return Request(
         f"{purpose}/{sample.label}/{sample.index}",
@@ -39,12 +36,8 @@ def request_of(sample: Sample, games: dict[str, GameParameters], purpose: str) -
 
 def begun(sample: Sample) -> Episode | None:
     """The interrupted episode to go on with. (SLIME may set the status of a failed sample to aborted.)"""
-    played = sample.metadata.get(PLAYED)
-    return played.episode if played is not None and played.episode.status == "aborted" else None
-
-
-def interruptions(sample: Sample) -> int:
-    return sample.metadata[PLAYED].interruptions if PLAYED in sample.metadata else 0
+    episode = sample.metadata[PLAYED].episode if PLAYED in sample.metadata else None
+    return episode if episode is not None and episode.status == "aborted" else None
 
 
 def blank(sample: Sample) -> Sample:
@@ -61,21 +54,9 @@ def blank(sample: Sample) -> Sample:
     )
 
 
-def played(sample: Sample, number: int) -> Played:
-    """The sample's episode and seat, also if another function than ours made the sample."""
-    if PLAYED in sample.metadata:
-        return sample.metadata[PLAYED]
-    prompt = [0] * (len(sample.tokens) - sample.response_length)
-    mask = prompt + (sample.loss_mask or [1] * sample.response_length)
-    episode = Episode(
-        str(number),
-        "",
-        status="failed" if sample.status == Sample.Status.FAILED else "completed",
-        turns=[Turn("", (), said(sample.response))],
-        rewards={"": float(sample.reward or 0.0)},
-        traces={"": TokenTrace(sample.tokens, mask, [0.0] * len(mask))},
-    )
-    return Played(episode, "")
+def played(sample: Sample, number: int = 0) -> Played:
+    """The sample's episode and seat. A sample that another function than ours made counts as failed."""
+    return sample.metadata.get(PLAYED) or Played(Episode(f"foreign/{number}", "", status="failed"), "")
 
 
 def episodes(samples: Iterable[Sample | list[Sample]]) -> list[Episode]:

@@ -12,7 +12,6 @@ from tests.slime.support import PARAMETERS, ROOT, SLIME_DIR
 OPTIONS = (
     "custom-generate-function-path",
     "dynamic-sampling-filter-path",
-    "buffer-filter-path",
     "custom-rollout-log-function-path",
     "custom-eval-rollout-log-function-path",
     "custom-reward-post-process-path",

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slime.utils.types import Sample
 
+from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
+from slim_rl.core.message import said
 from slim_rl.runtime.journal import read_lines
 from slim_rl.slime import advantages, logs
 from slim_rl.slime.context import Context
-from slim_rl.slime.filters import keep_group, oldest_first
+from slim_rl.slime.filters import keep_group
 from slim_rl.slime.samples import Played
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
@@ -23,6 +25,7 @@ from tests.babbler import Babbler
 from tests.settings import setting
 from tests.slime.support import SGLangShaped, converted, play, sample_of, slime
 
+NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
 
 
@@ -155,23 +158,20 @@ def test_failed_samples_do_not_break_slimes_training_batch(tokenizer, tasks):
         assert tokens and len(torch.tensor(mask)) == len(torch.tensor(logprobs)) == n
 
 
-def sample_with(reward, group=0, seat=None, status=Sample.Status.COMPLETED, text="a"):
-    """A sample that another function than ours made, or of a seat of an episode of its own."""
-    sample = Sample(group_index=group, reward=reward, status=status, response=text, tokens=[1, 2], response_length=1)
-    if seat is not None:
-        from slim_rl.slime.samples import played
-
-        episode = played(sample, id(sample)).episode
-        episode.rewards, episode.traces = {seat: reward}, {seat: episode.traces[""]}
-        sample.metadata["played"] = Played(episode, seat)
-    return sample
+def sample_with(reward, group=0, seat="a", status="completed", text="a"):
+    """A sample of an episode of its own."""
+    trace = TokenTrace([1, 2], [0, 1], [0.0, -1.0])
+    episode = Episode(str(next(NUMBERS)), "", status=status, turns=[Turn(seat, (), said(text))])
+    episode.rewards, episode.traces = {seat: reward}, {seat: trace}
+    metadata = {"played": Played(episode, seat)}
+    return Sample(group_index=group, reward=reward, tokens=[1, 2], response_length=1, metadata=metadata)
 
 
 def test_advantages_are_per_game_and_per_seat_and_without_the_failed(tokenizer):
     samples = [
-        sample_with(0.0, seat="a"), sample_with(10.0, seat="b"), sample_with(1.0, seat="a"), sample_with(12.0, seat="b"),
+        sample_with(0.0), sample_with(10.0, seat="b"), sample_with(1.0), sample_with(12.0, seat="b"),
         sample_with(5.0, group=1), sample_with(7.0, group=1),
-        sample_with(0.0, group=1, status=Sample.Status.FAILED),
+        sample_with(0.0, group=1, status="failed"),
     ]  # fmt: skip
     with slime(tokenizer, SGLangShaped(tokenizer, 1), train={"divide_by_std": False}) as args:
         raw, values = advantages.normalise_rewards(args, samples)
@@ -198,7 +198,7 @@ def test_slime_drops_what_the_local_backend_drops(tokenizer, filters, kept, drop
 
 def test_groups_that_are_dropped_for_ever_end_the_training(tokenizer):
     group = [sample_with(1.0), sample_with(1.0)]
-    failed = [sample_with(1.0), sample_with(0.0, status=Sample.Status.FAILED)]
+    failed = [sample_with(1.0), sample_with(0.0, status="failed")]
     with slime(tokenizer, SGLangShaped(tokenizer, 1)) as args:
         args.rollout_batch_size, args.n_samples_per_prompt = 3, 2
         for _ in range(100):  # these do not speak against the model
@@ -206,20 +206,6 @@ def test_groups_that_are_dropped_for_ever_end_the_training(tokenizer):
         with pytest.raises(UserError, match=r"30 groups .* the filter reward_varies"):
             for _ in range(100):
                 assert not keep_group(args, group).keep
-
-
-def test_the_oldest_go_first_and_what_was_interrupted_too_often_starts_over():
-    fresh, stale = sample_with(None, seat="a"), sample_with(None, seat="a")
-    fresh.metadata["played"].interruptions, stale.metadata["played"].interruptions = 2, 3
-    stale.metadata["task"] = {"state": [1]}
-    buffer = [[fresh], [stale], [sample_with(None)]]
-    (first,), (second,) = oldest_first(None, None, buffer, 2)
-    assert first is fresh and len(buffer) == 1
-    assert (second.tokens, second.status, second.metadata) == (
-        [],
-        Sample.Status.PENDING,
-        {"task": {"state": [1]}},
-    )
 
 
 def test_two_policies_give_two_samples_of_one_rollout(tokenizer, tasks):
