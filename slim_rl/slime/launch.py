@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,9 @@ def task_line(game: str, place: int, task: Task) -> dict[str, Any]:
     return {"prompt": task.prompt, "game_id": task.game_id, "metadata": metadata}
 
 
-def _write_lines(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    def write(part: Path) -> None:
-        with part.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-
-    write_whole(path, write)
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def command(parameters: RunParameters, slime_arguments: Sequence[str], job: str) -> list[str]:
@@ -112,14 +109,8 @@ def environment(parameters: RunParameters) -> dict[str, str]:
     """What SLIME's processes need to find the code, the user's modules too. It has no keys: they belong to the
     environment in which Ray was started."""
     slime = _directory(parameters)
-    users = filter(None, os.environ.get("PYTHONPATH", "").split(":"))
-    paths = [
-        slime,
-        slime.parent / "Megatron-LM",
-        ROOT,
-        Path.cwd(),
-        *(Path(path).absolute() for path in users),
-    ]
+    users = [Path(path).absolute() for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    paths = [slime, slime.parent / "Megatron-LM", ROOT, Path.cwd(), *users]
     return {
         "PYTHONPATH": ":".join(dict.fromkeys(map(str, paths))),
         "PYTHONUNBUFFERED": "1",

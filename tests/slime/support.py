@@ -34,15 +34,15 @@ MATCHING = {
     "seating": ["policy", "scripted"],
     "size": 3,
     "train_count": 160,
-    "eval_count": 64,
+    "eval_count": 32,
     "max_turns": 12,
 }
 PARAMETERS = {
     "threads": 1,
     "games": {"matching": MATCHING},
     "model": {"context_tokens": 512, "turn_tokens": 32},
-    "warmstart": {"demonstrations": 1600},
-    "train": {"backend": "slime", "steps": 2, "games_per_step": 64, "samples_per_game": 4},
+    "warmstart": {"demonstrations": 800},
+    "train": {"backend": "slime", "steps": 2, "games_per_step": 32, "samples_per_game": 4},
     "slime": {"gpus_per_node": 1, "retry_seconds": 60, "request_timeout_seconds": 30, "evaluate_every": 1},
 }
 QWEN = {
