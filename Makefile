@@ -6,9 +6,6 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-# Two processes; the tests of the pipeline, which take longest, begin at once in one of them.
-PYTEST = pytest -n 2 --dist loadgroup --no-loadscope-reorder
-
 .PHONY: repro test quick test-slime slime-dir seeds trap compare lint serve clean
 .DELETE_ON_ERROR:
 
@@ -26,11 +23,11 @@ test: .venv/installed
 	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
-	$(PYTEST)
+	pytest
 
 # What to run while working: the tests that start neither the pipeline nor Prefect nor a browser.
 quick: .venv/installed
-	$(PYTEST) -m "not slow"
+	pytest -m "not slow"
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime

@@ -26,15 +26,6 @@ from tests.workspaces import fresh_copy, repro
 torch.set_num_threads(1)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """For `pytest -n 2`: a module's tests stay in one process, and so do those of the pipeline, which come first."""
-    items.sort(key=lambda item: "finished" not in item.fixturenames)
-    for item in items if config.pluginmanager.hasplugin("xdist") else ():
-        groups = [name for name in ("finished", "browser") if name in item.fixturenames]
-        item.add_marker(pytest.mark.xdist_group((*groups, str(item.path))[0]))
-
-
 @pytest.fixture(scope="session")
 def matching():
     """The matching game as its defaults have it."""
