@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test quick test-slime slime-dir seeds trap compare lint serve clean
+.PHONY: repro test quick slow test-slime slime-dir seeds trap compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
@@ -23,11 +23,15 @@ test: .venv/installed
 	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
-	pytest
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target quick slow
 
 # What to run while working: the tests that start neither the pipeline nor Prefect nor a browser.
 quick: .venv/installed
 	pytest -m "not slow"
+
+# The rest of the tests.
+slow: .venv/installed
+	pytest -m slow
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime
