@@ -9,6 +9,8 @@ import yaml
 from slim_rl.rollout.shards import read_episodes
 from tests.settings import tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pipeline(tmp_path, monkeypatch, run_stage):
