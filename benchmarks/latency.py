@@ -24,7 +24,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.runtime.cli import argument_parser
-from slim_rl.training.tokenizer import phrase_tokenizer
+from slim_rl.training.tokenizer import small_tokenizer
 
 DIALOGUES, SAMPLES, DEPTH, STEP_SECONDS = 256, 16, 5, 0.2
 CALL = '<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>'
@@ -74,7 +74,7 @@ class Script:
 
 def main() -> None:
     argument_parser(__doc__).parse_args()
-    tokenizer = phrase_tokenizer(["user\nRead, then answer.", "word ", *CALL.splitlines()], ["word"])
+    tokenizer = small_tokenizer(["user\nRead, then answer.", "word ", *CALL.splitlines()], ["word"])
     renderer = renderer_for(tokenizer, thinking=False)
     engine = Script(renderer.turn(CALL), renderer.turn("Done."), tokenizer.convert_tokens_to_ids("<tool_response>"))
     maker = PolicyRules(renderer, max_turn_tokens=100, temperature=1.0).maker(engine)

@@ -14,7 +14,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, imitate, tiny_qwen
 
 OUTPUT = Path("models/base")
@@ -46,7 +46,7 @@ def make_tiny(config: Config) -> None:
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
     first = shown.alternating(TOKENIZER_GAMES * len(games))
-    tokenizer = phrase_tokenizer(chat_corpus(first), shown.words)
+    tokenizer = small_tokenizer(chat_corpus(first), shown.words)
     renderer = renderer_for(tokenizer, made.thinking)
     trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]
     longest = max(int(tree.positions.max()) + 1 for tree in trees)

@@ -17,7 +17,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import renderer_for
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations, tiny_qwen
 from tests.partner import PartnerServer
 from tests.settings import miniature
@@ -44,7 +44,7 @@ def demonstrations(shown):
 
 @pytest.fixture(scope="session")
 def tokenizer(demonstrations, shown):
-    return phrase_tokenizer(chat_corpus(demonstrations), shown.words)
+    return small_tokenizer(chat_corpus(demonstrations), shown.words)
 
 
 @pytest.fixture(scope="session")

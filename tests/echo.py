@@ -16,7 +16,7 @@ from slim_rl.core.message import Message, Tool, ToolCall
 from slim_rl.core.parameters import GameParameters
 from slim_rl.core.tools import ToolGame
 from slim_rl.engines.engine import Generation, Sampling
-from slim_rl.training.tokenizer import phrase_tokenizer
+from slim_rl.training.tokenizer import small_tokenizer
 
 SYSTEM, PROMPT = "You may use tools.", "What is the word?"
 WORDS = ("apple", "river", "stone")
@@ -91,7 +91,7 @@ def echo_tokenizer() -> PreTrainedTokenizerFast:
     words = ("word", "tool", *WORDS, *(tool.name for tool in TOOLS))
     between_markers = call("look").removeprefix("<tool_call>").removesuffix("</tool_call>")
     told = [f"The word is {word}." for word in WORDS]
-    return phrase_tokenizer([f"user\n{PROMPT}", f"system\n{SYSTEM}", between_markers, *told, *WORDS], words)
+    return small_tokenizer([f"user\n{PROMPT}", f"system\n{SYSTEM}", between_markers, *told, *WORDS], words)
 
 
 class EchoEngine:

@@ -9,7 +9,7 @@ from slim_rl.config import Config
 from slim_rl.core.game import Task
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import Renderer, renderer_for
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 
 Parameters = dict[str, Any]
 
@@ -91,5 +91,5 @@ def setting(name: str, seating: tuple[str, ...] = ("policy", "policy"), rotate: 
     game = load_games(config.games, config.seed)[name]
     tasks = list(game.taskset.tasks("train", 8))
     shown = [game.taskset.demonstrate(task, seat) for task in tasks for seat in game.taskset.seats]
-    tokenizer = phrase_tokenizer(chat_corpus(shown), game.taskset.words)
+    tokenizer = small_tokenizer(chat_corpus(shown), game.taskset.words)
     return Setting(config, game, tasks, tokenizer, renderer_for(tokenizer, thinking=False))

@@ -191,7 +191,8 @@ class Demonstrates(Protocol):
     """A taskset whose games can be imitated: a tiny model is made from it."""
 
     words: Sequence[str]
-    """Where a tokenizer made for this game's language should cut."""
+    """Where a tokenizer made for this game's language should cut, and nowhere else; with none of them it cuts between
+    all words. A move that is one token is one decision."""
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         """Legal play of `seat` in the game of a task; the same for the same task."""

@@ -4,6 +4,8 @@ Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with opt
 2503.14476): a separate upper clip, token-level loss, groups without variance replaced. The episode is the unit of
 reward; `training/advantages` turns rewards into an advantage for each sequence or token.
 
+Where every group of a step is dropped there is nothing to learn from, and the step ends without an update.
+
 A step is a function of the seed, the step's number and the weights before it. What is saved after each step is all that
 the next one needs, so a killed run goes on with the numbers it would have had.
 """
@@ -20,7 +22,6 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from slim_rl.core.episode import TokenTrace
-from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
@@ -84,7 +85,7 @@ def train(
             killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
 
     Raises:
-        UserError: a filter or the advantage estimator does not exist, or every group of a step was dropped.
+        UserError: a filter or the advantage estimator does not exist.
     """
     advantages.find_estimator(config.advantage)
     optimizers = _optimizers(config, model)
@@ -99,18 +100,20 @@ def train(
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
             rollouts = folder / "rollouts" / f"step-{run.step:05d}"
-            groups, dropped, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
+            groups, played, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
             for used in (engine, *pool.engines.values()):
                 used.reset()
             warmed_up = min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             set_learning_rate(optimizers, config.learning_rate * warmed_up)
             metrics = {
-                **describe([episode for group in groups for episode in group]),
-                "groups_dropped": dropped,
+                **describe([episode for group in played for episode in group]),
+                "groups_dropped": len(played) - len(groups),
                 "failures": count_failures(rollouts),
-                **update(config, model, reference, optimizers, sequences(config, groups, run.estimator)),
-                **advantages.metrics(run.estimator),
+                "updated": float(bool(groups)),
             }
+            if groups:
+                metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.estimator))
+                metrics |= advantages.metrics(run.estimator)
             if config.averaging_decay:
                 with torch.no_grad():
                     for mean, weight in zip(averaged.parameters(), model.parameters(), strict=True):
@@ -166,10 +169,10 @@ def _rollout(
     concurrency: int,
     folder: Path,
     status: Callable[[], str] | None,
-) -> tuple[list[Group], int, int]:
-    """The groups to train on, how many were dropped, and the number of the next step's first group."""
+) -> tuple[list[Group], list[Group], int]:
+    """The groups to train on, all that were played, and the number of the next step's first group."""
     kept: list[Group] = []
-    objections: list[str] = []
+    played: list[Group] = []
     number = run.next_group
     limit = number + config.games_per_step * MAX_OVERSAMPLING
     while len(kept) < config.games_per_step and number < limit:
@@ -191,19 +194,11 @@ def _rollout(
         )
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
-            objection = first_objection(group, config.filters)
-            if objection is None:
+            played.append(group)
+            if first_objection(group, config.filters) is None:
                 kept.append(group)
-            else:
-                objections.append(objection)
         number = numbers.stop
-    if not kept:
-        raise UserError(
-            f"In training step {run.step} the filter {', '.join(sorted(set(objections)))} dropped all "
-            f"{len(objections)} groups of episodes, so there is nothing to learn from. "
-            "Check the base model or train.filters."
-        )
-    return kept, len(objections), number
+    return kept, played, number
 
 
 def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:

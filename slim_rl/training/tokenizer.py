@@ -1,12 +1,13 @@
-"""A tokenizer for a small world: phrases that recur there are one token each.
+"""A tokenizer for a small world: every word or phrase that occurs there is one token.
 
-Text is cut before and after integers, before given words, and after every line. Each piece that occurs in the
-corpus is one token, so a word keeps the phrase that follows it ("Ava Li's score for "). Everything else falls
-back to bytes, so every text has tokens. The chat markers are Qwen's, so Qwen's renderer fits.
+Text is cut into words, integers and signs, each with the space before it, and no token spans two words. A tag like
+"[message]" and an ending like "'s" are words too. Or, for a game that names the places, it is cut there, at integers and
+after lines alone, so that a move is one token. What the corpus does not have falls back to bytes, so every text has
+tokens. The chat markers are Qwen's, so Qwen's renderer fits.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -18,25 +19,29 @@ _MARKERS = [
     "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
 ]  # fmt: skip
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-_PHRASE_SCORE, _BYTE_SCORE = -1.0, -100.0  # a phrase always beats its spelling in bytes
+_WORD = r" ?\[[a-z]+\]|'[a-z]+| ?\p{L}+| ?\d+| ?[^\p{L}\d\s]+|\n+|\s"
+_WORD_SCORE, _BYTE_SCORE = -1.0, -100.0  # a word always beats its spelling in bytes
+_LARGEST = 999
+"""Integers up to the largest in the corpus are one token each, but none above this one."""
 
 
-def phrase_tokenizer(corpus: Iterable[str], words: Iterable[str]) -> PreTrainedTokenizerFast:
+def small_tokenizer(corpus: Iterable[str], words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Build the tokenizer.
 
     Args:
         corpus: texts as they will be encoded, chat headers included.
-        words: where to cut; without any, at integers and lines alone.
+        words: where to cut; without any, between all words.
     """
-    word = "|".join(map(re.escape, words))
-    phrase = rf"(?:{word})(?:(?!{word})[^\d\n])*\n?" if word else r"[^\d\n]+\n?|\n"
-    split = pre_tokenizers.Split(Regex(rf"\d+|{phrase}"), "isolated")
+    cut = "|".join(map(re.escape, words))
+    phrase = rf"\d+|(?:{cut})(?:(?!{cut})[^\d\n])*\n?" if cut else _WORD
+    split = pre_tokenizers.Split(Regex(phrase), "isolated")
     pieces = {piece for text in set(corpus) for piece, _ in split.pre_tokenize_str(text)}
-    largest = max((int(piece) for piece in pieces if piece.isdecimal()), default=0)
-    phrases = sorted(piece for piece in pieces if not piece.isdecimal())
-    numbers = [str(n) for n in range(largest + 1)]
+    integers = [int(piece) for piece in pieces if piece.strip().isdecimal()]
+    numbers = [str(n) for n in range(min(max(integers, default=0), _LARGEST) + 1)]
+    numbers += [] if cut else [f" {n}" for n in numbers]
+    others = sorted(piece for piece in pieces if not piece.strip().isdecimal())
     vocabulary = [(marker, 0.0) for marker in _MARKERS]
-    vocabulary += [(piece, _PHRASE_SCORE) for piece in numbers + phrases]
+    vocabulary += [(piece, _WORD_SCORE) for piece in [*numbers, *others]]
     vocabulary += [(byte, _BYTE_SCORE) for byte in _BYTES]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
     tokenizer.pre_tokenizer = split

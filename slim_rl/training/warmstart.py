@@ -66,8 +66,9 @@ class Demonstrations:
 
     @property
     def words(self) -> list[str]:
-        """Where a tokenizer for these games should cut."""
-        return list(dict.fromkeys(word for taskset in self._tasksets.values() for word in taskset.words))
+        """Where a tokenizer for these games should cut; empty if one of them has no such places."""
+        words = [taskset.words for taskset in self._tasksets.values()]
+        return list(dict.fromkeys(word for of_one in words for word in of_one)) if all(words) else []
 
     def _show(self, number: int, by_the_last_seat: bool) -> Demonstration:
         name, place = self._drawn[number]
@@ -104,11 +105,12 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     path: list[int] = []
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
     closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
+    may_stop = any(closing is not None for closing in demonstration.closings[:-1])
     for i, observation in enumerate(demonstration.observations):
         message = heard(observation)
         path += renderer.continuation(message) if i else renderer.opening(message, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
-        stop = 1.0 if last else stop_probability if closing is not None else 0.0
+        stop = 0.0 if closing is None else stop_probability if may_stop else 1.0
         if closing is not None:
             closings.append((len(path), renderer.turn(closing), stop))
         if not last:
@@ -192,17 +194,19 @@ def tiny_qwen(
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    _embed_numbers(model, tokenizer)
+    _embed_words(model, tokenizer)
     return model
 
 
 @torch.no_grad()
-def _embed_numbers(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Initialise the embeddings of integers in numerical order: a line, and circles of several periods.
+def _embed_words(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Initialise the embeddings of integers in numerical order, on a line and on circles of several periods, and give
+    a word the same embedding with and without the space before it.
 
-    With random ones a model this small would first have to learn the order of a hundred tokens.
+    With random ones a model this small would first have to learn the order of a hundred tokens, and each name twice.
     """
-    numbers = {int(token): i for token, i in tokenizer.get_vocab().items() if token.isdecimal()}
+    vocabulary = tokenizer.get_vocab()
+    numbers = {int(token): i for token, i in vocabulary.items() if token.isdecimal()}
     ids = torch.tensor([numbers[n] for n in sorted(numbers)], dtype=torch.long)
     x = torch.arange(len(ids)) / max(len(ids) - 1, 1)
     waves = [f(2 * torch.pi * x * k) for k in (0.5, 1, 2, 4, 8) for f in (torch.sin, torch.cos)]
@@ -211,6 +215,9 @@ def _embed_numbers(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) 
     assert isinstance(embeddings, torch.nn.Embedding)
     weight = embeddings.weight
     weight[ids, : features.shape[1]] = features * weight.std() * 2
+    for token, i in vocabulary.items():
+        if token.startswith(" ") and token[1:] in vocabulary:
+            weight[i] = weight[vocabulary[token[1:]]]
 
 
 def imitate(

@@ -14,7 +14,7 @@ from slim_rl.games import game_parameters, load_games
 from slim_rl.games.kuhn.tasks import KuhnTaskset, card_of
 from slim_rl.games.kuhn.theory import INFORMATION_SETS, equilibrium, options
 from slim_rl.games.textarena.parameters import Parameters
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 
 DEALS = list(itertools.permutations("JQK", 2))
 HANDS = {  # what is said, and the chips of the first seat if its card is the higher one, and if not
@@ -159,7 +159,7 @@ def test_the_equilibrium_player_goes_on_after_an_interruption(taskset):
 def test_a_move_and_a_card_are_one_token(taskset):
     shown = [taskset.demonstrate(task, seat) for task in taskset.tasks("demonstrations", 100) for seat in taskset.seats]
     corpus = chat_corpus(demo._replace(closings=demo.closings[-1:]) for demo in shown)
-    tokenizer = phrase_tokenizer(corpus, taskset.words)
+    tokenizer = small_tokenizer(corpus, taskset.words)
 
     def tokens(text):
         return tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))

@@ -9,7 +9,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.textarena.parameters import Parameters
 from slim_rl.games.tictactoe.tasks import TicTacToeTaskset, after, best_cells, free_cells, position
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 
 EMPTY = "012345678"
 
@@ -85,7 +85,7 @@ def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_cont
     def shown(purpose, count):
         return [taskset.demonstrate(task, taskset.seats[n % 2]) for n, task in enumerate(taskset.tasks(purpose, count))]
 
-    tokenizer = phrase_tokenizer(chat_corpus(shown("demonstrations", 512)), taskset.words)
+    tokenizer = small_tokenizer(chat_corpus(shown("demonstrations", 512)), taskset.words)
 
     def length(text):
         return len(tokenizer.encode(text, add_special_tokens=False))

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from slim_rl.core.episode import Episode, TokenTrace
-from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.games import load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
@@ -290,9 +289,12 @@ def test_groups_that_a_filter_drops_are_replaced(model, renderer, tmp_path):
     assert len(read_frame(tmp_path / "rollouts")) == 4 * 3
 
 
-def test_nothing_to_learn_from_is_said_in_a_sentence(model, renderer, tmp_path):
-    with pytest.raises(UserError, match=r"step 0 the filter .*:drops_all dropped all 4 groups"):
-        run(model, renderer, tmp_path, filters=(f"{__name__}:drops_all",))
+def test_a_step_without_anything_to_learn_from_ends_without_an_update_and_is_counted(model, renderer, tmp_path):
+    before = [weight.clone() for weight in model.parameters()]
+    log = run(model, renderer, tmp_path, steps=2, filters=(f"{__name__}:drops_all",))
+    assert [metrics["updated"] for metrics in log] == [0, 0]
+    assert [metrics["groups_dropped"] for metrics in log] == [4, 4] and "reward" in log[0] and "loss" not in log[0]
+    assert all(map(torch.equal, model.parameters(), before))
 
 
 def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(model, renderer, tmp_path):

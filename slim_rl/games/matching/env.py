@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slim_rl.games.matching.board import Board
-from slim_rl.games.matching.language import InvalidTurn
+from slim_rl.games.matching.language import InvalidTurn, Limits
 from slim_rl.games.matching.rules import SEATS, MatchingGame
 
 
@@ -36,7 +36,7 @@ class MatchingEnv:
         Raises:
             ValueError: the board or the log is damaged; the sentence says where.
         """
-        self.game = MatchingGame(Board.from_game_state(game_state), self.max_turns)
+        self.game = MatchingGame(Board.from_game_state(game_state), Limits(self.max_turns))
         self._unread = dict.fromkeys(SEATS, "")
         apply_log(self.game, game_state.get("action_log", []) if action_log is None else action_log)
         return self._observation(), self._info()

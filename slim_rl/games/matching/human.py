@@ -7,6 +7,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.env import apply_log
+from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.rules import SEATS, MatchingGame
 
 
@@ -46,7 +47,7 @@ def _checked(state: object) -> Task:
 
 def replay(task: Task) -> MatchingGame:
     """The game after all that the two people said and did."""
-    game = MatchingGame(Board.from_game_state(task.state), 10_000, task.game_id)  # people had no turn limit
+    game = MatchingGame(Board.from_game_state(task.state), Limits(10_000), task.game_id)  # people had no turn limit
     apply_log(game, task.state["action_log"])
     return game
 

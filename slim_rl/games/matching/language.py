@@ -1,6 +1,5 @@
-"""The language of the matching game: prompts, turns, questions and answers as text."""
+"""The language of the matching game: prompts and turns as text."""
 
-import math
 import re
 from typing import Literal, NamedTuple
 
@@ -17,14 +16,24 @@ only some of the scores{scale}. Take turns. A turn is one of
 [message] and what you want to say
 [propose] Proposal: and then a line "Paper: Reviewer" for every paper
 [accept] or [reject], to answer a proposal; accepting ends the game.
-The scores you see:
 """
-_OPENING = _INSTRUCTIONS.partition("{")[0]
-_CELL = re.compile(rf"^(?:{'|'.join(REVIEWERS)}) - (?:{'|'.join(SHORT_PAPERS)}): (\d+|\?)$", re.MULTILINE)
+_SHORT = "Assign the papers.\n"
+_BOARD = "You see:\n"
+_ROW = re.compile(rf"^(?:{'|'.join(REVIEWERS)}): (.+)$", re.MULTILINE)
+_CELL = re.compile(rf"(?:{'|'.join(SHORT_PAPERS)}) (\d+|\?)(?:, |$)")
 _PRIVATE_SCALE = ", multiplied by a private factor of your own"
 MUST_ANSWER = "You can output one of these choices: [accept] or [reject]"
-VAGUE_ANSWER = "[message] Hard to say in general. Some of it looks good to me, some of it less."
-"""A shy partner's turn after a question that is not about single scores."""
+
+
+class Limits(NamedTuple):
+    """What asking costs in a game, and how long the game may last."""
+
+    max_turns: int
+    """Turns of both players together, illegal ones included. Then the game ends without a reward."""
+    patience: int | None = None
+    """A shy partner answers about at most this many cells; None: about any number."""
+    price: int = 0
+    """Percent of the best sum that each cell asked for costs the one who asks."""
 
 
 class Turn(NamedTuple):
@@ -36,28 +45,35 @@ class InvalidTurn(ValueError):
     """A turn that the rules forbid; the speaker is told the message."""
 
 
-def prompt(numbers: np.ndarray, private_scale: bool) -> str:
-    """What a player reads first. `numbers` (N, N) int: what it sees of the board, -1 where it sees nothing."""
+def prompt(numbers: np.ndarray, private_scale: bool, limits: Limits, partner: bool = False, short: bool = False) -> str:
+    """What a player reads first.
+
+    Args:
+        numbers: (N, N) int: what it sees of the board, -1 where it sees nothing.
+        partner: whether it is the second player, whose patience it is.
+        short: leave the rules out, for a model that has learnt them by imitation.
+    """
     size = len(numbers)
-    cells = "".join(
-        f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p] if numbers[r, p] >= 0 else '?'}\n"
+    rules = _SHORT if short else _INSTRUCTIONS.format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
+    told = [f"You have {limits.max_turns // 2} turns."]
+    if limits.patience is not None:
+        told.append(f"{'You tell' if partner else 'Your partner tells'} at most {limits.patience} scores.")
+    if limits.price:
+        told.append(f"Each score asked for costs {limits.price} percent.")
+    rows = (
+        f"{REVIEWERS[r]}: "
+        + ", ".join(f"{SHORT_PAPERS[p]} {numbers[r, p] if numbers[r, p] >= 0 else '?'}" for p in range(size))
         for r in range(size)
-        for p in range(size)
     )
-    return _INSTRUCTIONS.format(size=size, scale=_PRIVATE_SCALE if private_scale else "") + cells.rstrip()
+    return rules + " ".join(told) + "\n" + _BOARD + "\n".join(rows)
 
 
 def read_prompt(text: str) -> np.ndarray | None:
     """`numbers` from a text that begins with `prompt(numbers, ...)`; None from any other text."""
-    cells = _CELL.findall(text)
-    size = math.isqrt(len(cells))
-    if not text.startswith(_OPENING) or size * size != len(cells) or not size:
+    rows = [_CELL.findall(row) for row in _ROW.findall(text.partition(_BOARD)[2])]
+    if not rows or any(len(row) != len(rows) for row in rows):
         return None
-    return np.array([-1 if number == "?" else int(number) for number in cells]).reshape(size, size)
-
-
-def question(reviewer: int, paper: int) -> str:
-    return f"[message] What is {REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}?"
+    return np.array([[-1 if number == "?" else int(number) for number in row] for row in rows])
 
 
 def parse_turn(text: str) -> Turn:
@@ -73,9 +89,3 @@ def parse_turn(text: str) -> Turn:
     if turn.act in ("message", "propose") and not turn.content:
         raise InvalidTurn(f"Nothing stands after [{turn.act}].")
     return turn
-
-
-def answer(reviewer: int, paper: int, number: int) -> str:
-    """A shy answer to a question about one pair; `number` is -1 for a score that the speaker does not see."""
-    pair = f"{REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}"
-    return f"{pair} is {number}." if number >= 0 else f"I do not know {pair}."

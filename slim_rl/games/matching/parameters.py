@@ -35,6 +35,20 @@ class Parameters(GameParameters):
     """Store only seeds in the games file, and make each board when it is played."""
     always_accept: bool = True
     """The partner accepts every full proposal, so the reward measures the proposal alone."""
+    patience: tuple[int, int] | None = None
+    """Bounds of a shy partner's patience, drawn uniformly for each game and told: it answers about at most so many
+    cells, then it stays vague. Without it, it answers about any number."""
+    spare_turns: tuple[int, int] = (-1, 1)
+    """With `patience`: the first player's turns beyond one for each cell and one for the proposal, drawn uniformly for
+    each game between these bounds. It has at least 2 turns, and with its partner at most `max_turns`."""
+    question_price: tuple[int, int] = (0, 0)
+    """Bounds of what each cell asked for costs the one who asks, in percent of the best sum; drawn uniformly for each
+    game and told."""
+    held_out_wordings: bool = False
+    """Scripted partners answer in the wordings that are kept for evaluation."""
+    instructions: Literal["full", "short"] = "full"
+    """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
+    has learnt."""
     max_questions: int = Field(9, ge=1)
     """Maximum questions per demonstration."""
 
@@ -45,6 +59,14 @@ class Parameters(GameParameters):
             faithful = dict(p_agent=0.4, p_partner=0.4, scale_range=(1.0, 10.0), stake=1.25)
             return {**faithful, **given}
         return given
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> "Parameters":
+        for name, least, most in (("patience", 0, 64), ("spare_turns", -64, 64), ("question_price", 0, 100)):
+            low, high = getattr(self, name) or (least, most)
+            if not least <= low <= high <= most:
+                raise ValueError(f"{name} must be two numbers with {least} <= low <= high <= {most}, not {low}, {high}")
+        return self
 
     @model_validator(mode="after")
     def _scales_in_order(self) -> "Parameters":

@@ -6,9 +6,10 @@ A partner that gives scores without being asked, or wrong scores, invalidates th
 import numpy as np
 
 from slim_rl.core.player import ScriptedPlayer
-from slim_rl.games.matching.language import MUST_ANSWER, question
+from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.wordings import question
 
 VAGUE = (
     "What do you think of the board?",

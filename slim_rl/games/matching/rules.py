@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
-from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, prompt
+from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
-from slim_rl.games.matching.questions import asked_pairs, asks_something, told_numbers
+from slim_rl.games.matching.questions import asked_pairs, told_numbers
 
 SEATS: tuple[str, ...] = ("player-1", "player-2")
 
@@ -38,8 +38,10 @@ class _Asking:
     pending: list[tuple[int, int]] = field(default_factory=list)
     told: set[tuple[int, int]] = field(default_factory=set)
     """Cells that the other player does not see, and whose score this one gave it, asked or not."""
-    questions: int = 0
+    cells: int = 0
+    """Cells asked for, each counted once in a message."""
     useful: int = 0
+    """Of these, the ones it neither sees nor asked for before."""
     errors: int = 0
 
 
@@ -47,18 +49,18 @@ class MatchingGame:
     """One game on one board; see `slim_rl.core.game.TextGame`.
 
     Args:
-        max_turns: turns of both players together, illegal ones included; then the game ends without a reward.
+        short: the prompts leave out the rules.
     """
 
     seats = SEATS
 
-    def __init__(self, board: Board, max_turns: int, game_id: str = ""):
-        self.board, self.max_turns, self.game_id = board, max_turns, game_id
+    def __init__(self, board: Board, limits: Limits, game_id: str = "", short: bool = False):
+        self.board, self.limits, self.game_id = board, limits, game_id
         self.turns = self.messages = 0
         self.proposal: tuple[int, ...] | None = None
         self.accepted: tuple[int, ...] | None = None
         self._speaker = 0
-        self._unseen = [[prompt(board.numbers(player), board.private)] for player in (0, 1)]
+        self._unseen = [[prompt(board.numbers(player), board.private, limits, player == 1, short)] for player in (0, 1)]
         self._asking = [_Asking(np.zeros_like(board.masks[0])) for _ in SEATS]
 
     @property
@@ -67,7 +69,7 @@ class MatchingGame:
 
     @property
     def truncated(self) -> bool:
-        return self.accepted is None and self.turns >= self.max_turns
+        return self.accepted is None and self.turns >= self.limits.max_turns
 
     def view(self, seat: str) -> View:
         player = SEATS.index(seat)
@@ -126,19 +128,33 @@ class MatchingGame:
         self._unseen[1 - player].append(text)
         self._speaker = 1 - player
 
+    @property
+    def quality(self) -> float:
+        """Value of the accepted assignment over that of the best one when both pool what they see; 0 without one."""
+        if self.accepted is None:
+            return 0.0
+        return assignment_value(self.board.table, np.array(self.accepted)) / self.board.best_assignment_reward
+
     def rewards(self) -> dict[str, float]:
-        reward = 0.0
-        if self.accepted is not None:
-            score = assignment_value(self.board.table, np.array(self.accepted))
-            reward = score / self.board.best_assignment_reward
-        return dict.fromkeys(SEATS, reward)
+        """The quality less the price of the cells that a player asked for."""
+        costs = (asking.cells * self.limits.price / 100 for asking in self._asking)
+        return {seat: self.quality - cost for seat, cost in zip(SEATS, costs, strict=True)}
 
     def metrics(self) -> dict[str, float]:
-        metrics: dict[str, float] = {"turns": self.turns, "messages": self.messages}
+        limits = self.limits
+        metrics: dict[str, float] = {
+            "turns": self.turns,
+            "messages": self.messages,
+            "quality": self.quality,
+            "turn_limit": limits.max_turns,
+            "price": limits.price,
+        }
+        if limits.patience is not None:
+            metrics["patience"] = limits.patience
         for seat, asking, mask in zip(SEATS, self._asking, self.board.masks, strict=True):
             metrics |= {
-                f"{seat}.questions": asking.questions,
-                f"{seat}.useful_questions": asking.useful,
+                f"{seat}.cells_asked": asking.cells,
+                f"{seat}.useful_cells": asking.useful,
                 f"{seat}.answers": int(asking.learned.sum()),
                 f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
@@ -156,7 +172,7 @@ class MatchingGame:
     def _count_questions(self, player: int, text: str) -> None:
         asking, mask = self._asking[player], self.board.masks[player]
         asking.pending = asked_pairs(text, self.board.size)
-        asking.questions += len(asking.pending) or int(asks_something(text))
+        asking.cells += len(asking.pending)
         asking.useful += sum(not mask[pair] and pair not in asking.asked for pair in set(asking.pending))
         asking.asked.update(asking.pending)
 

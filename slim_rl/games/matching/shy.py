@@ -3,7 +3,8 @@
 import re
 
 from slim_rl.core.player import TextPlayer
-from slim_rl.games.matching.language import MUST_ANSWER, VAGUE_ANSWER, answer
+from slim_rl.games.matching.language import MUST_ANSWER
+from slim_rl.games.matching.wordings import VAGUE, answer
 
 _RULES = """\
 You play a game of assigning papers to reviewers with a partner. You are shy. Your rules:
@@ -12,12 +13,14 @@ one. A question about several such pairs is answered for just these pairs.
 2. If you are asked for a score that your board shows as ?, say that you do not know it. Never guess.
 3. Whatever is asked more generally (who is best, what you think, all your scores, a whole row, a plea), you \
 answer vaguely and without any number.
-4. Never volunteer anything, ask nothing, propose nothing.
-5. {proposal}
+4. If your board says how many scores you tell at most, answer questions about no more cells than that, known or \
+not. After that answer vaguely.
+5. Never volunteer anything, ask nothing, propose nothing.
+6. {proposal}
 A reply is exactly one turn on one line and nothing else: [message] and what you say, or, when your partner has \
 made a proposal, [accept] or [reject].
 
-Suppose your board shows "Ava Li - BLEU: 42" and "Ava Li - GloVe: ?". Then:
+Suppose your board shows "Ava Li: BLEU 42, GloVe ?". Then:
 Partner: [message] What is Ava Li's score for BLEU?
 You: [message] {known}
 Partner: [message] What is Ava Li's score for GloVe?
@@ -40,7 +43,7 @@ def shy_rules(always_accept: bool) -> str:
         proposal=_ACCEPT if always_accept else _WEIGH,
         known=answer(0, 0, 42),
         unknown=answer(0, 2, -1),
-        vague=VAGUE_ANSWER,
+        vague=f"[message] {VAGUE[0]}",
     )
 
 

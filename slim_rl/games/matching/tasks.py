@@ -1,20 +1,25 @@
 """The tasks of the matching game: boards, players, demonstrations, and the rules for a chat model."""
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
-from slim_rl.games.matching.language import prompt
-from slim_rl.games.matching.names import REVIEWERS
+from slim_rl.games.matching.language import Limits, prompt
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.rules import SEATS, MatchingGame
-from slim_rl.games.matching.scripted import demonstrate, demonstrate_answers, reference_player, shy_partner
+from slim_rl.games.matching.scripted import ShyPartner, demonstrate, demonstrate_answers, reference_player
 from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
 
 _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must
 also learn to accept early. With many more of them the tiny model does not learn to answer: see docs/selfplay.md."""
+
+_PROPOSALS_ALONE = 1 / 3
+_BLOCK = 64
 
 
 class MatchingTaskset:
@@ -22,60 +27,99 @@ class MatchingTaskset:
 
     seats = SEATS
     study = "asking"
-    words = REVIEWERS
-    """A score's name ("Ava Li - BLEU: ") stays whole."""
+    words = ()
 
     def __init__(self, parameters: Parameters, seed: int):
         self.parameters, self._seed = parameters, seed
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed."""
+        """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed;
+        and what asking costs there.
+
+        Tasks for demonstrations have `questions`, how many are shown. The first third show a proposal alone, on boards
+        of which the player sees any share: whoever is to propose well after answers has to read scores first.
+        """
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
-        if given.on_the_fly:
-            for number in range(count):
-                yield Task(f"{name}-seed-{number}", state={"seed": (seed + 1 << 32) + number})
-            return
-        for number, board in enumerate(generate_boards(count, seed, given)):
-            yield Task(f"{name}-{number}", prompt(board.numbers(0), board.private), board.to_game_state())
+        shown = purpose == "demonstrations"
+        boards = [None] * count if given.on_the_fly else generate_boards(count, seed, given)
+        for number, board in enumerate(boards):
+            rng = np.random.default_rng([seed, number])
+            alone = number < count * _PROPOSALS_ALONE
+            state: dict[str, Any] = {"seed": (seed + 1 << 32) + number}
+            if board is not None:
+                board = _with_more_seen(board, rng) if shown and alone else board
+                state = board.to_game_state()
+            limits = _drawn_limits(given, rng)
+            state |= {"max_turns": limits.max_turns, "price": limits.price}
+            if limits.patience is not None:
+                state["patience"] = limits.patience
+            if shown:
+                # The same number for a block of tasks, so that a batch of demonstrations has little padding.
+                block = np.random.default_rng([seed, number // _BLOCK])
+                state["questions"] = 0 if alone else int(block.integers(given.max_questions + 1))
+            opening = "" if board is None else self._prompt(board, limits)
+            yield Task(f"{name}{'-seed' * (board is None)}-{number}", opening, state)
+
+    def _prompt(self, board: Board, limits: Limits) -> str:
+        return prompt(board.numbers(0), board.private, limits, short=self.parameters.instructions == "short")
 
     def check(self, task: Task) -> None:
-        if "seed" in task.state:
-            _seed_in(task)
-        else:
-            Board.from_game_state(task.state)
+        self.load(task)
 
     def load(self, task: Task) -> MatchingGame:
         if "seed" in task.state:
-            [board] = generate_boards(1, _seed_in(task), self.parameters)
+            [board] = generate_boards(1, _whole(task, "seed"), self.parameters)
         else:
             board = Board.from_game_state(task.state)
-        return MatchingGame(board, self.parameters.max_turns, task.game_id)
+        limits = Limits(
+            min(_whole(task, "max_turns", self.parameters.max_turns), self.parameters.max_turns),
+            _whole(task, "patience") if "patience" in task.state else None,
+            _whole(task, "price", 0),
+        )
+        return MatchingGame(board, limits, task.game_id, self.parameters.instructions == "short")
 
     def player(self, name: str, game: MatchingGame, seat: str, seed: int) -> ScriptedPlayer:
         """`scripted`: in the second seat the shy partner, in the first one a player that asks about every cell it
-        does not see. Every other name is that of a reference, see `reference_player`."""
-        if name == "scripted":
-            if seat == SEATS[1]:
-                return shy_partner(game, seat, self.parameters.always_accept)
-            name = f"asks-{game.board.size**2}-table"
+        does not see. `ignorant`: a shy partner that never knows a score. Every other name is that of a reference, see
+        `reference_player`."""
+        if name == "ignorant" or (name == "scripted" and seat == SEATS[1]):
+            return ShyPartner(game.view(seat), self.parameters, game.limits, seed, ignorant=name == "ignorant")
+        name = "asks-all-table" if name == "scripted" else name
         return reference_player(name, game, self.parameters, seed, seat)
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
-        game, most = self.load(task), self.parameters.max_questions
+        game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
         if seat == SEATS[0]:
-            return demonstrate(game.board, most)
-        seed = seed_of(game.game_id)
+            most = min(given.max_questions, game.limits.max_turns // 2 - 1)
+            return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
+        most = given.max_questions
         fewer = seed % _FEWER_QUESTIONS == 0
-        return demonstrate_answers(game.board, seed // _FEWER_QUESTIONS % most if fewer else most, seed)
+        return demonstrate_answers(game, given, seed // _FEWER_QUESTIONS % most if fewer else most, seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
         rules = ChatRules(shy_rules(self.parameters.always_accept), one_turn)
         return rules._replace(around=AlwaysAccepts) if self.parameters.always_accept else rules
 
 
-def _seed_in(task: Task) -> int:
-    seed = task.state["seed"]
-    if type(seed) is not int or seed < 0:
-        raise ValueError(f"its seed is {seed!r}, not a whole number from 0 on")
-    return seed
+def _with_more_seen(board: Board, rng: np.random.Generator) -> Board:
+    """The board, of which the first player sees a larger share, drawn uniformly."""
+    more = rng.random(board.table.shape) < rng.random()
+    masks = np.stack([board.masks[0] | more, board.masks[1] | more])
+    return Board(board.table, masks, board.scales)
+
+
+def _drawn_limits(given: Parameters, rng: np.random.Generator) -> Limits:
+    price = int(rng.integers(given.question_price[0], given.question_price[1] + 1))
+    if given.patience is None:
+        return Limits(given.max_turns, None, price)
+    patience = int(rng.integers(given.patience[0], given.patience[1] + 1))
+    turns = max(2, patience + 1 + int(rng.integers(given.spare_turns[0], given.spare_turns[1] + 1)))
+    return Limits(min(2 * turns, given.max_turns), patience, price)
+
+
+def _whole(task: Task, name: str, default: int | None = None) -> int:
+    value = task.state.get(name, default)
+    if type(value) is not int or value < 0:
+        raise ValueError(f"its {name} is {value!r}, not a whole number from 0 on")
+    return value

@@ -22,10 +22,11 @@ import numpy as np
 from slim_rl.core.game import seed_of
 from slim_rl.core.message import Message, Tool, text_of
 from slim_rl.engines.engine import Sampling
-from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn, question
+from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.questions import asks_something
 from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.wordings import question
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PlayerMaker, Seat

@@ -13,6 +13,7 @@ from slim_rl.core.player import Player, TextSeat
 from slim_rl.games import NamedGame, matching, policy_seats
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
+from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.rollout.seating import PlayerMaker, Seat
@@ -85,7 +86,7 @@ def inputs(parameters: Section) -> Sequence[Path]:
 
 def _people(game: str, task: Task) -> Episode:
     played = replay(task)
-    unplayed = MatchingGame(Board.from_game_state(task.state), 1, task.game_id)
+    unplayed = MatchingGame(Board.from_game_state(task.state), Limits(1), task.game_id)
     return Episode(
         f"human-boards/humans/{task.game_id}",
         task.game_id,

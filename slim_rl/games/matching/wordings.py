@@ -1,0 +1,64 @@
+"""How scripted players ask and answer: several wordings of each, some of them kept for evaluation alone."""
+
+import random
+
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
+
+QUESTIONS = (
+    "What is {reviewer}'s score for {paper}?",
+    "{reviewer} on {paper}?",
+    "How good is {reviewer} on {paper}?",
+    "And {paper} for {reviewer}?",
+    "Please tell me {reviewer}'s score on {paper}.",
+    "What does {reviewer} get for {paper}?",
+)
+ANSWERS = (
+    "{reviewer}'s score for {paper} is {number}.",
+    "{reviewer} gets {number} on {paper}.",
+    "On {paper} I see {number} for {reviewer}.",
+    "It is {number}.",
+    "I see {number}.",
+    "{number} for {paper}.",
+)
+UNKNOWN = ("I do not know {reviewer}'s score for {paper}.", "I do not know.", "I do not see that score.")
+VAGUE = ("Hard to say in general.", "I would rather not say.")
+NAMING = 3
+"""The first of ANSWERS and HELD_OUT_ANSWERS name the cell, so several of them can stand in one message."""
+
+# The words of these occur above, the sentences do not.
+HELD_OUT_ANSWERS = (
+    "For {paper} I see that {reviewer} gets {number}.",
+    "{reviewer} is good for {number} on {paper}.",
+    "I see {number} on {paper} for {reviewer}.",
+    "That score is {number}.",
+    "I get {number}.",
+)
+HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "That I do not know.")
+
+
+def question(reviewer: int, paper: int, rng: random.Random | None = None) -> str:
+    """A turn that asks for one score; the first wording without `rng`."""
+    wording = rng.choice(QUESTIONS) if rng else QUESTIONS[0]
+    return "[message] " + wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper])
+
+
+def answer(
+    reviewer: int,
+    paper: int,
+    number: int,
+    rng: random.Random | None = None,
+    held_out: bool = False,
+    naming: bool = False,
+) -> str:
+    """A shy answer to a question about one pair; the first wording without `rng`.
+
+    Args:
+        number: -1 for a score that the speaker does not see.
+        held_out: in a wording that is kept for evaluation.
+        naming: in a wording that names the pair.
+    """
+    known = HELD_OUT_ANSWERS if held_out else ANSWERS
+    unknown = HELD_OUT_UNKNOWN if held_out else UNKNOWN
+    wordings = (known[:NAMING] if naming else known) if number >= 0 else (unknown[:1] if naming else unknown)
+    wording = rng.choice(wordings) if rng else wordings[0]
+    return wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper], number=number)
