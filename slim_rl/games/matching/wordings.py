@@ -16,14 +16,11 @@ ANSWERS = (
     "{reviewer}'s score for {paper} is {number}.",
     "{reviewer} gets {number} on {paper}.",
     "On {paper} I see {number} for {reviewer}.",
+    "{number} for {reviewer} on {paper}.",
     "It is {number}.",
-    "I see {number}.",
-    "{number} for {paper}.",
 )
 UNKNOWN = ("I do not know {reviewer}'s score for {paper}.", "I do not know.", "I do not see that score.")
 VAGUE = ("Hard to say in general.", "I would rather not say.")
-NAMING = 3
-"""The first of ANSWERS and HELD_OUT_ANSWERS name the cell, so several of them can stand in one message."""
 
 # The words of these occur above, the sentences do not.
 HELD_OUT_ANSWERS = (
@@ -31,7 +28,6 @@ HELD_OUT_ANSWERS = (
     "{reviewer} is good for {number} on {paper}.",
     "I see {number} on {paper} for {reviewer}.",
     "That score is {number}.",
-    "I get {number}.",
 )
 HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "That I do not know.")
 
@@ -59,6 +55,8 @@ def answer(
     """
     known = HELD_OUT_ANSWERS if held_out else ANSWERS
     unknown = HELD_OUT_UNKNOWN if held_out else UNKNOWN
-    wordings = (known[:NAMING] if naming else known) if number >= 0 else (unknown[:1] if naming else unknown)
+    wordings = known if number >= 0 else unknown
+    if naming:
+        wordings = tuple(wording for wording in wordings if "{reviewer}" in wording)
     wording = rng.choice(wordings) if rng else wordings[0]
     return wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper], number=number)
