@@ -14,9 +14,9 @@ QUESTIONS = (
 )
 ANSWERS = (
     "{reviewer}'s score for {paper} is {number}.",
-    "{reviewer} gets {number} on {paper}.",
-    "On {paper} I see {number} for {reviewer}.",
-    "{number} for {reviewer} on {paper}.",
+    "{reviewer}: {paper} {number}.",
+    "{reviewer} on {paper}: {number}.",
+    "{reviewer} gets {number} for {paper}.",
     "It is {number}.",
 )
 UNKNOWN = ("I do not know {reviewer}'s score for {paper}.", "I do not know.", "I do not see that score.")
@@ -24,12 +24,12 @@ VAGUE = ("Hard to say in general.", "I would rather not say.")
 
 # The words of these occur above, the sentences do not.
 HELD_OUT_ANSWERS = (
-    "For {paper} I see that {reviewer} gets {number}.",
+    "I see that {reviewer} gets {number} on {paper}.",
     "{reviewer} is good for {number} on {paper}.",
-    "I see {number} on {paper} for {reviewer}.",
-    "That score is {number}.",
+    "I see {number} for {reviewer} on {paper}.",
+    "I get {number}.",
 )
-HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "That I do not know.")
+HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "I do not know that score.")
 
 
 def question(reviewer: int, paper: int, rng: random.Random | None = None) -> str:
