@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test quick slow test-slime slime-dir seeds trap compare lint serve clean
+.PHONY: repro test quick slow test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
@@ -65,13 +65,16 @@ clean: .venv/installed
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# More evidence than one run: three seeds, and the boards that leak. Each takes as long as `make repro`;
-# `make compare` puts them on one page.
+# More evidence than one run: five seeds, and controls on which the verdict must be another one, three seeds each. Each
+# takes as long as `make repro`; `make compare` puts them on one page.
+CONTROLS = control-ignorant control-sees-all control-price control-leak
 seeds: .venv/installed
-	for seed in 0 1 2; do python -m stages.run $(PROFILE) --set seed=$$seed --experiment seed-$$seed || exit 1; done
+	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed \
+		--experiment $(addsuffix -,$(PROFILE))seed-$$seed || exit 1; done
 
-trap: .venv/installed
-	python -m stages.run trap --experiment trap
+controls: .venv/installed
+	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed \
+		--experiment $$profile-$$seed || exit 1; done; done
 
 # All experiments on one page, those that differ in nothing but their seed pooled: reports/comparison.html.
 compare: .venv/installed

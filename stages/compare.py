@@ -21,7 +21,7 @@ def main() -> None:
     rows = [row for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
     found = [run for row in rows for run in runs(row)]
     if not found:
-        raise UserError("There are no finished experiments to compare; `make seeds` and `make trap` run some.")
+        raise UserError("There are no finished experiments to compare; `make seeds` and `make controls` run some.")
     groups = grouped(found, compared)
     save(draw(groups), REPORTS / "figures", "runs")
     write_text(REPORTS / "comparison.html", render(groups, REPORTS / "figures/runs.svg"))
