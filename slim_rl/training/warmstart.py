@@ -77,6 +77,11 @@ class Demonstrations:
         return self._tasksets[name].demonstrate(self._tasks[name][place], seat)
 
 
+_BY_CHOICE = 0.1
+"""Weight of the tokens of a turn that a demonstrator could have left out: what it says there is mostly chance, and would
+drown what there is to learn."""
+
+
 class Tree(NamedTuple):
     """One demonstration in tokens; numpy arrays of int64 but for the weights."""
 
@@ -115,7 +120,7 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
             closings.append((len(path), renderer.turn(closing), stop))
         if not last:
             said = renderer.turn(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, 1 - stop)
+            learn += _targets(len(path) - 1, len(path), said, 1 - stop, _BY_CHOICE if may_stop else 1.0)
             path += said
 
     ids, positions = list(path), list(range(len(path)))
@@ -131,10 +136,12 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     return Tree(context[0], context[1], context[2], context[3], predictors, targets, weights.astype(np.float32))
 
 
-def _targets(before: int, start: int, said: list[int], first_weight: float) -> list[tuple[int, int, float]]:
+def _targets(
+    before: int, start: int, said: list[int], first_weight: float, weight: float = 1.0
+) -> list[tuple[int, int, float]]:
     """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows `before`."""
     predictors = [before, *range(start, start + len(said) - 1)]
-    weights = [first_weight] + [1.0] * (len(said) - 1)
+    weights = [first_weight] + [weight] * (len(said) - 1)
     return list(zip(predictors, said, weights, strict=True))
 
 

@@ -18,7 +18,8 @@ _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must
 also learn to accept early. With many more of them the tiny model does not learn to answer: see docs/selfplay.md."""
 
-_PROPOSALS_ALONE = 1 / 3
+_LESSONS = ((0.25, 0), (0.6, 2))
+"""Up to these shares of the demonstrations, at most so many questions are shown; then up to `max_questions`."""
 _BLOCK = 64
 
 
@@ -36,8 +37,9 @@ class MatchingTaskset:
         """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed;
         and what asking costs there.
 
-        Tasks for demonstrations have `questions`, how many are shown. The first third show a proposal alone, on boards
-        of which the player sees any share: whoever is to propose well after answers has to read scores first.
+        Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
+        after many answers has to read scores first. The first lesson shows a proposal alone, on boards of which the
+        player sees any share.
         """
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
@@ -45,10 +47,10 @@ class MatchingTaskset:
         boards = [None] * count if given.on_the_fly else generate_boards(count, seed, given)
         for number, board in enumerate(boards):
             rng = np.random.default_rng([seed, number])
-            alone = number < count * _PROPOSALS_ALONE
+            most = next((few for share, few in _LESSONS if number < count * share), given.max_questions)
             state: dict[str, Any] = {"seed": (seed + 1 << 32) + number}
             if board is not None:
-                board = _with_more_seen(board, rng) if shown and alone else board
+                board = _with_more_seen(board, rng) if shown and not most else board
                 state = board.to_game_state()
             limits = _drawn_limits(given, rng)
             state |= {"max_turns": limits.max_turns, "price": limits.price}
@@ -57,7 +59,7 @@ class MatchingTaskset:
             if shown:
                 # The same number for a block of tasks, so that a batch of demonstrations has little padding.
                 block = np.random.default_rng([seed, number // _BLOCK])
-                state["questions"] = 0 if alone else int(block.integers(given.max_questions + 1))
+                state["questions"] = int(block.integers(min(most, given.max_questions) + 1))
             opening = "" if board is None else self._prompt(board, limits)
             yield Task(f"{name}{'-seed' * (board is None)}-{number}", opening, state)
 
