@@ -76,6 +76,16 @@ def read_prompt(text: str) -> np.ndarray | None:
     return np.array([[-1 if number == "?" else int(number) for number in row] for row in rows])
 
 
+def shuffled(prompt: str, rng: np.random.Generator) -> str:
+    """A prompt whose board has its rows, and the cells of each, in another order."""
+    opening, _, board = prompt.partition(_BOARD)
+    rows = []
+    for row in rng.permutation(board.split("\n")):
+        reviewer, _, cells = row.partition(": ")
+        rows.append(f"{reviewer}: " + ", ".join(rng.permutation(cells.split(", "))))
+    return opening + _BOARD + "\n".join(rows)
+
+
 def parse_turn(text: str) -> Turn:
     """Split a turn into its tag and the rest.
 
