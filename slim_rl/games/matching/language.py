@@ -17,10 +17,10 @@ only some of the scores{scale}. Take turns. A turn is one of
 [propose] Proposal: and then a line "Paper: Reviewer" for every paper
 [accept] or [reject], to answer a proposal; accepting ends the game.
 """
-_SHORT = "Assign the papers.\n"
+_SHORT = "Assign {size} papers.\n"
+_SIZE = re.compile(r"[Aa]ssign (\d) papers")
 _BOARD = "You see:\n"
-_ROW = re.compile(rf"^(?:{'|'.join(REVIEWERS)}): (.+)$", re.MULTILINE)
-_CELL = re.compile(rf"(?:{'|'.join(SHORT_PAPERS)}) (\d+|\?)(?:, |$)")
+_CELL = re.compile(rf"^({'|'.join(REVIEWERS)}) - ({'|'.join(SHORT_PAPERS)}): (\d+)$", re.MULTILINE)
 _PRIVATE_SCALE = ", multiplied by a private factor of your own"
 MUST_ANSWER = "You can output one of these choices: [accept] or [reject]"
 
@@ -54,36 +54,25 @@ def prompt(numbers: np.ndarray, private_scale: bool, limits: Limits, partner: bo
         short: leave the rules out, for a model that has learnt them by imitation.
     """
     size = len(numbers)
-    rules = _SHORT if short else _INSTRUCTIONS.format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
+    rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
     told = [f"You have {limits.max_turns // 2} turns."]
     if limits.patience is not None:
         told.append(f"{'You tell' if partner else 'Your partner tells'} at most {limits.patience} scores.")
     if limits.price:
         told.append(f"Each score asked for costs {limits.price} percent.")
-    rows = (
-        f"{REVIEWERS[r]}: "
-        + ", ".join(f"{SHORT_PAPERS[p]} {numbers[r, p] if numbers[r, p] >= 0 else '?'}" for p in range(size))
-        for r in range(size)
-    )
-    return rules + " ".join(told) + "\n" + _BOARD + "\n".join(rows)
+    cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p]}" for r, p in np.argwhere(numbers >= 0))
+    return rules + " ".join(told) + "\n" + _BOARD + ("\n".join(cells) or "nothing")
 
 
 def read_prompt(text: str) -> np.ndarray | None:
     """`numbers` from a text that begins with `prompt(numbers, ...)`; None from any other text."""
-    rows = [_CELL.findall(row) for row in _ROW.findall(text.partition(_BOARD)[2])]
-    if not rows or any(len(row) != len(rows) for row in rows):
+    size, opens, board = _SIZE.search(text), *text.partition(_BOARD)[1:]
+    if not size or not opens:
         return None
-    return np.array([[-1 if number == "?" else int(number) for number in row] for row in rows])
-
-
-def shuffled(prompt: str, rng: np.random.Generator) -> str:
-    """A prompt whose board has its rows, and the cells of each, in another order."""
-    opening, _, board = prompt.partition(_BOARD)
-    rows = []
-    for row in rng.permutation(board.split("\n")):
-        reviewer, _, cells = row.partition(": ")
-        rows.append(f"{reviewer}: " + ", ".join(rng.permutation(cells.split(", "))))
-    return opening + _BOARD + "\n".join(rows)
+    numbers = np.full((int(size[1]), int(size[1])), -1)
+    for reviewer, paper, number in _CELL.findall(board):
+        numbers[REVIEWERS.index(reviewer), SHORT_PAPERS.index(paper)] = int(number)
+    return numbers
 
 
 def parse_turn(text: str) -> Turn:

@@ -9,7 +9,7 @@ import numpy as np
 from slim_rl.core.game import Demonstration
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import optimal_assignment, posterior_mean
-from slim_rl.games.matching.language import MUST_ANSWER, Limits, shuffled
+from slim_rl.games.matching.language import MUST_ANSWER, Limits
 from slim_rl.games.matching.names import format_proposal, parse_proposal
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.questions import asked_pairs, asks_something
@@ -194,17 +194,14 @@ def reference_player(
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells at random, with a shy partner.
 
-    It neither chooses well nor stops well. Its proposals are the best by what it knows. Half of the boards are listed in
-    another order than in a game: what is learnt from them is to read names, not places.
+    It neither chooses well nor stops well. Its proposals are the best by what it knows.
     """
     agent, partner = game.seats
     view, scale = game.view(agent), game.view(partner).scale
     rng = np.random.default_rng(seed)
     asker = ReferencePlayer(view, scale, questions, _in_order(rng), rng=random.Random(seed))
     shy = ShyPartner(game.view(partner), parameters, game.limits, seed)
-    prompt = game.observe(agent)
-    observations = [shuffled(prompt, rng) if rng.random() < 0.5 else prompt]
-    turns, closings = [], [asker.proposal()]
+    observations, turns, closings = [game.observe(agent)], [], [asker.proposal()]
     while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
         game.step(turn)

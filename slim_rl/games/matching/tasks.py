@@ -18,8 +18,9 @@ _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must
 also learn to accept early. With many more of them the tiny model does not learn to answer: see docs/selfplay.md."""
 
-_LESSONS = ((0.25, 0), (0.6, 2))
-"""Up to these shares of the demonstrations, at most so many questions are shown; then up to `max_questions`."""
+_LESSONS = ((0.15, 0, False), (0.35, 0, True), (0.65, 2, False), (1.0, 64, False))
+"""Up to these shares of the demonstrations: at most how many questions are shown, and whether the player sees more of
+the board than in a game."""
 _BLOCK = 64
 
 
@@ -38,8 +39,7 @@ class MatchingTaskset:
         and what asking costs there.
 
         Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
-        after many answers has to read scores first. The first lesson shows a proposal alone, on boards of which the
-        player sees any share.
+        after many answers has to read scores first.
         """
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
@@ -47,10 +47,10 @@ class MatchingTaskset:
         boards = [None] * count if given.on_the_fly else generate_boards(count, seed, given)
         for number, board in enumerate(boards):
             rng = np.random.default_rng([seed, number])
-            most = next((few for share, few in _LESSONS if number < count * share), given.max_questions)
+            most, sees_more = next((few, more) for share, few, more in _LESSONS if number < count * share)
             state: dict[str, Any] = {"seed": (seed + 1 << 32) + number}
             if board is not None:
-                board = _with_more_seen(board, rng) if shown and not most else board
+                board = _with_more_seen(board, rng) if shown and sees_more else board
                 state = board.to_game_state()
             limits = _drawn_limits(given, rng)
             state |= {"max_turns": limits.max_turns, "price": limits.price}

@@ -13,10 +13,10 @@ QUESTIONS = (
     "What does {reviewer} get for {paper}?",
 )
 ANSWERS = (
-    "{reviewer}'s score for {paper} is {number}.",
-    "{reviewer}: {paper} {number}.",
+    "{reviewer}'s {paper} is {number}.",
+    "{reviewer} - {paper}: {number}.",
     "{reviewer} on {paper}: {number}.",
-    "{reviewer} gets {number} for {paper}.",
+    "{reviewer} for {paper} gets {number}.",
     "It is {number}.",
 )
 UNKNOWN = ("I do not know {reviewer}'s score for {paper}.", "I do not know.", "I do not see that score.")
@@ -24,10 +24,10 @@ VAGUE = ("Hard to say in general.", "I would rather not say.")
 
 # The words of these occur above, the sentences do not.
 HELD_OUT_ANSWERS = (
-    "I see that {reviewer} gets {number} on {paper}.",
-    "{reviewer} is good for {number} on {paper}.",
-    "I see {number} for {reviewer} on {paper}.",
-    "I get {number}.",
+    "{reviewer} for {paper}: {number}.",
+    "I see {reviewer} on {paper} gets {number}.",
+    "{reviewer}'s {paper}: {number}.",
+    "I see {number}.",
 )
 HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "I do not know that score.")
 
