@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from slim_rl.games.matching.names import REVIEWERS, find_mentions
-from slim_rl.games.matching.questions import Pair, asked_pairs, named_pairs, read_clauses
+from slim_rl.games.matching.questions import Pair, asked_cells, named_pairs, read_clauses
 
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
 _MARK = re.compile(r"(?<=\?)(?!\?)")
@@ -55,7 +55,7 @@ def find_questions(message: str, size: int) -> list[Question]:
     for text, asks, pairs in read_clauses(message, size):
         parts = [part for part in _MARK.split(text) if "?" in part and re.search(r"\w", part)]
         if asks and len(parts) > 1:
-            found += [Question(part, tuple(asked_pairs(part, size))) for part in parts]
+            found += [Question(part, tuple(asked_cells(part, size))) for part in parts]
         elif asks:
             found.append(Question(text, pairs))
         elif pairs and found:

@@ -7,20 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slim_rl.games.matching.names import PAPERS, REVIEWERS, SHORT_PAPERS
-from slim_rl.games.matching.questions import asked_pairs, asks_something
+from slim_rl.games.matching.questions import asked_cells, asks_something
 
 
 def asked(text):
     """The pairs asked for, readable: "Ava BLEU, Daniel Electra"."""
-    return ", ".join(f"{REVIEWERS[r].split()[0]} {SHORT_PAPERS[p]}" for r, p in asked_pairs(text, 8))
+    return ", ".join(f"{REVIEWERS[r].split()[0]} {SHORT_PAPERS[p]}" for r, p in asked_cells(text, 8))
 
 
 def test_the_canonical_question():
     for reviewer, paper in product(range(8), range(8)):
         text = f"What is {REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}?"
         assert asks_something(text)
-        assert asked_pairs(text, 8) == [(reviewer, paper)]
-        assert asked_pairs(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
+        assert asked_cells(text, 8) == [(reviewer, paper)]
+        assert asked_cells(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_questions_that_people_asked(text, pairs):
 @settings(deadline=None)
 @given(st.text(max_size=200), st.integers(1, 8))
 def test_any_text_can_be_read(text, size):
-    pairs = asked_pairs(text, size)
+    pairs = asked_cells(text, size)
     assert len(set(pairs)) == len(pairs)
     assert all(reviewer < size and paper < size for reviewer, paper in pairs)
     assert asks_something(text) or not pairs
