@@ -67,11 +67,11 @@ _REQUESTS = _words(r"""
         (?= [^,:]{0,60} \b (?:know|hear|learn|ask|your|(?:score|value|rating|number|info|information)s?) \b)
     | (?:i|we) (?:'m|[ ]am|[ ]was|'re|[ ]are)? (?:[ ]also|[ ]still)?
         [ ] (?:wonder|wondering|curious|asking|looking[ ]for|hoping[ ](?:you|to)|interested[ ]in|waiting)
-    | (?:kindly|please) [ ] (?:\w+[ ])? (?:share|provide|reveal|confirm|list|report|state|specify|return)
+    | (?:kindly|please) [ ] (?:\w+[ ])? (?:share|provide|reveal|list|report|state|specify|return)
 """)
 # A clause with one of these words that speaks of a score asks for it, if it is not one of _RECALLS.
 _WANTS = _words(r"""
-    please | pls | plz | kindly | grateful | appreciate | help(?:s|ful)? | useful | (?:nice|good|great) [ ] to | ask | asking
+    please | pls | plz | kindly | grateful | appreciate | help(?:s|ful)? | useful | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | scores?[ ]needed | ask | asking
     | question | request(?:s|ing)? | require | (?:is|are)[ ]needed | (?:need|want) (?![ ](?:some|to[ ](?!know|ask|hear|learn|see|get|have))) | (?:would|'d) [ ] (?:like|love) | happy[ ]to | interested
     | curious | wonder | hoping | looking | (?:a)?waiting | possible | share | tell | reveal | disclose | state | show
     | double-check | bitte | m\u00f6chte | por[ ]favor | gustar\u00eda | quiero | voudrais | aimerais
@@ -98,7 +98,7 @@ _TOPIC = re.compile(
 _RECALLS = _words(r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned)
     | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
-    | (?:know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
+    | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
     | (?:no|not|never|\w+n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want) | later
 """)
 _OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] )* \b (?:share|tell|give|provide|show|send|offer|gave)")
@@ -121,7 +121,9 @@ _SUGGESTS = _words(r"""
     | (?:it|that|this) [ ] (?:be[ ])? (?:ok|okay|fine|alright|possible (?![ ](?:for[ ]you[ ])?to[ ](?:get|know|see|hear|learn|share)\b))
     | would[ ]you[ ](?:like|prefer|want) | (?:do|did)[ ]you[ ](?:want|prefer|need)
     | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
-    | de[ ]acuerdo | deber\u00eda | d'accord | passt
+    | confirm (?! [^?]* (?:score|value|number))
+    | de[ ]acuerdo | deber\u00eda | te[ ]parece | d'accord | passt | in[ ]ordnung
+    | \w* (?: \u540c\u610f | \u5efa\u8bae | \u53ef\u4ee5\u5417 ) \w*
 """)
 _SEEKS_APPROVAL = re.compile(
     r"(?:\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good|help)|, good)\W*$",
@@ -143,14 +145,15 @@ _EXCLUDES = re.compile(
 # "I have 57 for Ava on BLEU, what about you?" A clause of only these words asks about the names before it, if one of
 # them points there.
 _ECHO_WORDS = _vocabulary(
-    "a about and any anything board but can could do does end for from get give got happen has have help her higher his"
+    "a about and any anything board both but can could do does end for from get give got happen has have help her higher his"
     " how i info information is it know let look looks me mind number numbers of on one or out please provide same"
     " score scores see share show side so tell telling that the them there these this those to value values what whats"
     " who with would you your yours better s"
 )
 _POINTS = _vocabulary("it number one same score telling value that them there these this those who you your yours")
 _POINTS_TO_ONE = _vocabulary("it one that there this")
-_POINTS_TO_SEVERAL = _vocabulary("numbers scores them these those values who")
+_POINTS_TO_SEVERAL = _vocabulary("both them these those")
+_MAY_POINT_TO_SEVERAL = _vocabulary("numbers scores values who")
 # "And for GloVe?" A clause of only names and these words continues the question before it.
 _FOLLOW_UP_WORDS = _vocabulary(
     "a about also and any as at do does concerning for have her his how in info is namely on or paper regarding respect s same score scores"
@@ -223,7 +226,7 @@ def read_clauses(text: str, size: int) -> tuple[Clause, ...]:
         bare = len(kinds) == 2 and rest <= _BARE_WORDS and _ASKS_BARE.search(clause) is not None
         asks = asks or follows or bare or ((bool(mentions) or clause.endswith(":")) and _wants(clause))
         pairs: tuple[Pair, ...] = ()
-        if _suggests(clause) or (len(_runs(mentions)) > 3 and _OPINION.search(clause)):
+        if _suggests(clause) or (asks and _assigns(clause, mentions)):
             topic, listing = _Topic(mentions, "suggested"), False
         else:
             listing = listing and bool(mentions) and rest <= _LISTED_WORDS
@@ -297,6 +300,11 @@ def _suggests(clause: str) -> bool:
     return suggestion is not None and (score is None or suggestion.start() < score.start())
 
 
+def _assigns(clause: str, mentions: Sequence[Mention]) -> bool:
+    """Whether a clause lists the pairs of an assignment: "Ava on BLEU, Daniel on GloVe, Sofia on Electra?"."""
+    return not _SCORE.search(clause) and len(_runs(mentions)) > (3 if _OPINION.search(clause) else 5)
+
+
 def _states(clause: str) -> bool:
     return bool(_STATES.match(clause)) and not (_OPENS.search(clause) or _REQUESTS.search(clause) or _wants(clause))
 
@@ -326,7 +334,9 @@ def _completed(clause: str, rest: set[str], mentions: list[Mention], topic: _Top
     if not mentions:
         # After several pairs, "and you?" asks for others, too.
         one = len(topic.mentions) == 2 and (topic.first or bool(rest & _POINTS_TO_ONE))
-        several = bool(rest & _POINTS_TO_SEVERAL) and not topic.numbers and topic.first
+        several = topic.first and bool(
+            rest & _POINTS_TO_SEVERAL or (rest & _MAY_POINT_TO_SEVERAL and not topic.numbers)
+        )
         points = (one and rest & _POINTS) or several
         echoes = points and topic.said != "suggested" and rest <= _ECHO_WORDS
         return topic.mentions if echoes else []
