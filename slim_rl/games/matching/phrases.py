@@ -9,9 +9,9 @@ def _vocabulary(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    """`pattern`, written over several lines, between word boundaries and in any case."""
-    return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE | re.VERBOSE)
+def _words(pattern: str, or_inside: str = "") -> re.Pattern[str]:
+    """`pattern`, written over several lines, between word boundaries and in any case; or the other one inside words."""
+    return re.compile(rf"\b(?:{pattern})\b" + (or_inside and f"|{or_inside}"), re.IGNORECASE | re.VERBOSE)
 
 
 THOUGHT = re.compile(r"<(think\w*)>.*?(?:</\1>|\Z)|\A.*</think\w*>", re.IGNORECASE | re.DOTALL)
@@ -57,10 +57,10 @@ REQUESTS = _words(r"""
 """)
 # A clause with one of these words that speaks of a score asks for it, if it is not one of RECALLS.
 WANTS = _words(r"""
-    please | pls | plz | kindly | grateful | appreciate | help(?:s|ful)? | useful | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | scores?[ ]needed | ask | asking
-    | question | request(?:s|ing)? | require | (?:is|are)[ ]needed | (?:need|want) (?![ ](?:some|to[ ](?!know|ask|hear|learn|see|get|have))) | (?:would|'d) [ ] (?:like|love) | happy[ ]to | interested
-    | curious | wonder | hoping | looking | (?:a)?waiting | possible | share | tell | reveal | disclose | state | show
-    | double-check | bitte | m\u00f6chte | por[ ]favor | gustar\u00eda | quiero | voudrais | aimerais
+    please | pls | plz | kindly | grateful | appreciate | help(?:s|ful)? | useful
+    | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | happy[ ]to | looking | ask | question | scores?[ ]needed
+    | request(?:s|ing)? | require | disclose | state | show | bitte | m\u00f6chte | por[ ]favor | gustar\u00eda | quiero
+    | voudrais | aimerais
 """)
 # A clause that begins with this is a question, with or without a question mark.
 BEGINS = re.compile(
@@ -85,17 +85,20 @@ RECALLS = _words(r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned)
     | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
-    | (?:no|not|never|\w+n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want) | later
+    | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want) | later
 """)
 OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] )* \b (?:share|tell|give|provide|show|send|offer|gave)")
 
-SCORE = _words(r"""
+SCORE = _words(
+    r"""
     (?:score|value|rating|number|point|info|information|data|stat|expertise)s?
-    | wert | punktzahl | punt[ua]\w+ | \u5206\u6570 | \u8bc4\u5206 | \u5f97\u5206
-    | how[ ](?:good|well|strong|high)
-""")
+    | wert | punktzahl | punt[ua]\w+ | how[ ](?:good|well|strong|high)
+""",
+    or_inside="\u5206",
+)
 # Words of assigning and agreeing.
-SUGGESTS = _words(r"""
+SUGGESTS = _words(
+    r"""
     put(?:ting|s)? | plac(?:e|ed|ing) | assign(?:ed|ing|s)? | mov(?:e|ed|ing) | leav(?:e|es|ing) | left[ ]with
     | (?:lock|keep|propos|reject|select|settl|slot|stay|stick|swap|switch|agree|accept)\w*
     | bring | choose | why | take[ns]? | took | best[ ](?:choice|option) | fill[ ](?!in\b|me\b|the[ ]gap) | picked | pick | toss
@@ -109,8 +112,9 @@ SUGGESTS = _words(r"""
     | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
     | confirm (?! [^?]* (?:score|value|number))
     | de[ ]acuerdo | deber\u00eda | te[ ]parece | d'accord | passt | in[ ]ordnung
-    | \w* (?: \u540c\u610f | \u5efa\u8bae | \u53ef\u4ee5\u5417 ) \w*
-""")
+""",
+    or_inside="\u540c\u610f|\u5efa\u8bae|\u53ef\u4ee5\u5417",
+)
 SEEKS_APPROVAL = re.compile(
     r"(?:\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good|help)|, good)\W*$",
     re.IGNORECASE,

@@ -39,6 +39,25 @@ class _Reading(NamedTuple):
     cells: tuple[Pair, ...]
 
 
+def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
+    """Consecutive mentions of the same kind, grouped."""
+    return [list(run) for _, run in groupby(mentions, key=lambda mention: mention.kind)]
+
+
+def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
+    """The mentions without those that the clause excludes ("besides Ava")."""
+    return [
+        mention for run in _runs(mentions) if not phrases.EXCLUDES.search(clause[: run[0].start]) for mention in run
+    ]
+
+
+def _other_words(clause: str, mentions: Sequence[Mention]) -> set[str]:
+    """The words of a clause outside of its names, and its numbers."""
+    for mention in reversed(mentions):
+        clause = clause[: mention.start] + " " + clause[mention.end :]
+    return set(re.findall(r"[^\W\d_]+|\d+", clause.lower()))
+
+
 class _Clause:
     """A clause of a message."""
 
@@ -69,10 +88,13 @@ class _Clause:
         return any(word == "unknown" or word.isdecimal() for word in self.words)
 
 
+_NOTHING = _Clause("", size=0, first=True)
+
+
 @lru_cache(maxsize=4096)
 def _read(text: str, size: int) -> _Reading:
     asks_anything, cells = False, list[Pair]()
-    before, listing = _Clause("", size, first=True), False
+    before, listing = _NOTHING, False
     for part in _clauses(text):
         clause = _Clause(part, size, first=not before.mentions)
         asks = _asks(part)
@@ -101,12 +123,15 @@ def _clauses(text: str) -> Iterator[str]:
 
 def _addressed(text: str) -> str:
     """What a message says to the partner, in plain characters; a "?" that stands for a number becomes "unknown"."""
-    text = unicodedata.normalize("NFKC", phrases.THOUGHT.sub("", text)).translate(phrases.PUNCTUATION).strip()
+    text = phrases.THOUGHT.sub("", text).strip()
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(phrases.PUNCTUATION)
+        text = phrases.SCRIPT_CHANGE.sub(" ", text).strip()
     if text[:1] == text[-1:] == '"' and text.count('"') == 2:
         text = text.strip('"')
     text = phrases.QUOTATION.sub(_without_sentences, phrases.TABLE_ROW.sub("", text))
-    text = phrases.BLANK.sub(r"\g<verb> unknown", phrases.SCRIPT_CHANGE.sub(" ", phrases.EMPHASIS.sub("", text)))
-    return phrases.SPACED_MARK.sub("unknown", text) if phrases.TOLD_CELL.search(text) else text
+    text = phrases.BLANK.sub(r"\g<verb> unknown", phrases.EMPHASIS.sub("", text))
+    return phrases.SPACED_MARK.sub("unknown", text) if " ?" in text and phrases.TOLD_CELL.search(text) else text
 
 
 def _without_sentences(quotation: re.Match[str]) -> str:
@@ -129,15 +154,13 @@ def _cut(sentence: str) -> Iterator[str]:
 
 
 def _asks(clause: str) -> bool:
-    opening, recalled = phrases.OPENS.search(clause), phrases.RECALLS.search(clause)
-    if recalled and not (opening and opening.start() < recalled.start()):
+    opening = phrases.OPENS.search(clause)
+    starts = opening and (not re.search(r"\w", clause[: opening.start()]) or phrases.TOPIC.match(clause))
+    please = re.search(r"\bplease\W*$", clause, re.IGNORECASE)
+    if not ("?" in clause or starts or please or phrases.BEGINS.match(clause) or phrases.REQUESTS.search(clause)):
         return False
-    if "?" in clause or phrases.BEGINS.match(clause) or re.search(r"\bplease\W*$", clause, re.IGNORECASE):
-        return True
-    starts = opening is not None and (
-        not re.search(r"\w", clause[: opening.start()]) or bool(phrases.TOPIC.match(clause))
-    )
-    return starts or phrases.REQUESTS.search(clause) is not None
+    recalled = phrases.RECALLS.search(clause)
+    return not recalled or bool(opening and opening.start() < recalled.start())
 
 
 def _wants(clause: str) -> bool:
@@ -158,33 +181,15 @@ def _suggests(clause: str) -> bool:
 
 def _assigns(clause: _Clause) -> bool:
     """Whether a clause lists the pairs of an assignment: "Ava on BLEU, Daniel on GloVe, Sofia on Electra?"."""
-    most = 3 if phrases.OPINION.search(clause.text) else 5
-    return len(_runs(clause.mentions)) > most and not phrases.SCORE.search(clause.text)
+    if len(clause.mentions) < 4 or phrases.SCORE.search(clause.text):
+        return False
+    return len(_runs(clause.mentions)) > (3 if phrases.OPINION.search(clause.text) else 5)
 
 
 def _states(clause: str) -> bool:
     return bool(phrases.STATES.match(clause)) and not (
         phrases.OPENS.search(clause) or phrases.REQUESTS.search(clause) or _wants(clause)
     )
-
-
-def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
-    """Consecutive mentions of the same kind, grouped."""
-    return [list(run) for _, run in groupby(mentions, key=lambda mention: mention.kind)]
-
-
-def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
-    """The mentions without those that the clause excludes ("besides Ava")."""
-    return [
-        mention for run in _runs(mentions) if not phrases.EXCLUDES.search(clause[: run[0].start]) for mention in run
-    ]
-
-
-def _other_words(clause: str, mentions: Sequence[Mention]) -> set[str]:
-    """The words of a clause outside of its names, and its numbers."""
-    for mention in reversed(mentions):
-        clause = clause[: mention.start] + " " + clause[mention.end :]
-    return set(re.findall(r"[^\W\d_]+|\d+", clause.lower()))
 
 
 def _completed(clause: _Clause, before: _Clause, follows: bool) -> Sequence[Mention]:
