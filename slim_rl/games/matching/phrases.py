@@ -31,7 +31,8 @@ SPACED_MARK = re.compile(r"(?<=\s)\?+")
 TOLD_CELL = re.compile(rf"\b(?:{'|'.join([*SHORT_PAPERS, *' '.join(REVIEWERS).split()])})\W{{0,4}}\d", re.IGNORECASE)
 
 SENTENCE_END = re.compile(
-    rf"(?<=[.!?])\s+|\s+/\s+(?!(?:{'|'.join(SHORT_PAPERS)})\b)|\s*(?:\n|<br\s*/?>)\s*(?:\d+[.)]\s)?|;\s*", re.IGNORECASE
+    rf"(?<=[.!?])\s+|\s+/\s+(?!(?:{'|'.join(SHORT_PAPERS)})\b)|\s*(?:\n|<br\s*/?>)\s*(?:\(?(?:\d+|[a-z])[.)]\s)?|;\s*",
+    re.IGNORECASE,
 )
 
 # What begins a question in the middle of a sentence.
@@ -42,9 +43,9 @@ OPENS = _words(r"""
     | (?:what|which) [ ] (?:\w+[ ])? (?:score|value|rating|number|info|information|data)s?
         (?:[ ](?:do|does|can|would)[ ]\w+)?
     | (?:what|which) [ ] (?:paper|reviewer|people)s?
-    | (?:do|did|would|could|can|will|have) [ ] (?:you|u|ya)
+    | (?:do|did|would|could|can|will|have) [ ] (?:you|u|ya) (?:[ ]please)? (?:[ ](?:tell|give|send|show|let)[ ]me)?
     | (?:can|could|may) [ ]i[ ] (?:get|have|ask|know|see|hear)
-    | (?:please[ ])? (?:tell|give|send|show|remind) [ ]me | (?:do[ ])?let[ ]me[ ]know
+    | (?:please[ ])? (?:tell|give|send|show|remind) [ ]me | (?:do[ ])?let[ ]me[ ](?:know|ask)
 """)
 # What begins a request in the middle of a sentence.
 REQUESTS = _words(r"""
@@ -58,9 +59,10 @@ REQUESTS = _words(r"""
 # A clause with one of these words that speaks of a score asks for it, if it is not one of RECALLS.
 WANTS = _words(r"""
     please | pls | plz | kindly | grateful | appreciate | help(?:s|ful)? | useful
-    | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | happy[ ]to | looking | ask | question | scores?[ ]needed
-    | request(?:s|ing)? | require | disclose | state | show | bitte | m\u00f6chte | por[ ]favor | gustar\u00eda | quiero
-    | voudrais | aimerais
+    | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | happy[ ]to | important
+    | (?:tell|give|send|show)[ ]me | need (?![ ]some) | scores?[ ]needed | looking | ask | question
+    | request(?:s|ed|ing)? | require | disclose | state | show
+    | bitte | möchte | por[ ]favor | gustaría | quiero | voudrais | aimerais
 """)
 # A clause that begins with this is a question, with or without a question mark.
 BEGINS = re.compile(
@@ -70,8 +72,9 @@ BEGINS = re.compile(
     | is | are | does | did | any | anything
     | tell | gimme | give[ ](?!\w+[ ]to\b) | share | provide | report | list | need[ ](?:your|.*score)
     | inform | reveal | awaiting | (?:ask|asking|looking|waiting)[ ](?:about|for)
-    | request(?:ing)? | bitte | sag | nenne? | dime | donne | dis | ich[ ](?:brauche|m\u00f6chte) | necesito | quisiera | j'ai[ ]besoin
-    ) \b | .* (?: \u8bf7 | \u544a\u8bc9 | [\u60f3\u8981]\u77e5\u9053 | \u591a\u5c11 | \u6559\u3048\u3066 )""",
+    | request(?:ing)? | bitte | sag | nenne? | ich[ ](?:brauche|möchte) | dime | necesito | quisiera
+    | donne | dis | j'ai[ ]besoin
+    ) \b | .* (?: 请 | 告诉 | [想要]知道 | 多少 | 教えて )""",
     re.IGNORECASE | re.VERBOSE,
 )
 # The topic of a question, before the question: "For BLEU, what do you have on Ava?"
@@ -81,39 +84,44 @@ TOPIC = re.compile(
     re.IGNORECASE,
 )
 # What was asked or told before, may be asked, or need not be told is not asked for.
-RECALLS = _words(r"""
+RECALLS = _words(
+    r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned)
     | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
-    | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want) | later
-""")
-OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] )* \b (?:share|tell|give|provide|show|send|offer|gave)")
+    | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want|tell|share) | later
+""",
+    or_inside="谢谢",
+)
+OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] ){0,60} \b (?:share|tell|give|provide|show|send|offer|gave)")
 
 SCORE = _words(
     r"""
     (?:score|value|rating|number|point|info|information|data|stat|expertise)s?
     | wert | punktzahl | punt[ua]\w+ | how[ ](?:good|well|strong|high)
 """,
-    or_inside="\u5206",
+    or_inside="分",
 )
 # Words of assigning and agreeing.
 SUGGESTS = _words(
     r"""
     put(?:ting|s)? | plac(?:e|ed|ing) | assign(?:ed|ing|s)? | mov(?:e|ed|ing) | leav(?:e|es|ing) | left[ ]with
     | (?:lock|keep|propos|reject|select|settl|slot|stay|stick|swap|switch|agree|accept)\w*
-    | bring | choose | why | take[ns]? | took | best[ ](?:choice|option) | fill[ ](?!in\b|me\b|the[ ]gap) | picked | pick | toss
-    | instead | maybe | perhaps | possibly | let'?s (?![ ](?:fill|see|check|compare|exchange|share|start|talk)\b) | should | shall
+    | bring | choose | why | take[ns]? | took | best[ ](?:choice|option) | picked | pick | toss
+    | fill[ ](?!in\b|me\b|the[ ]gap) | instead | maybe | perhaps | possibly | should | shall
+    | let'?s (?![ ](?:fill|see|check|compare|exchange|share|start|talk)\b)
     | go(?:es|ing)? [ ] (?:with|for|to|on) | give[ ]\w+[ ]to | have[ ]\w+[ ](?:do|be|review)
     | (?:can|could|may|might|must|are|if) [ ]we | (?:can|could|may) [ ]i[ ] (?:tell|give|send|share)
     | (?:can|could) [ ] (?:he|she|they) [ ] (?:go|be|do)
     | (?:ok|okay|happy|fine|cool|you[ ]good) [ ]with
-    | (?:it|that|this) [ ] (?:be[ ])? (?:ok|okay|fine|alright|possible (?![ ](?:for[ ]you[ ])?to[ ](?:get|know|see|hear|learn|share)\b))
+    | (?:it|that|this) [ ] (?:be[ ])?
+        (?:ok|okay|fine|alright|possible (?![ ](?:for[ ]you[ ])?to[ ](?:get|know|see|hear|learn|share)\b))
     | would[ ]you[ ](?:like|prefer|want) | (?:do|did)[ ]you[ ](?:want|prefer|need)
     | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
     | confirm (?! [^?]* (?:score|value|number))
-    | de[ ]acuerdo | deber\u00eda | te[ ]parece | d'accord | passt | in[ ]ordnung
+    | de[ ]acuerdo | debería | te[ ]parece | d'accord | passt | in[ ]ordnung
 """,
-    or_inside="\u540c\u610f|\u5efa\u8bae|\u53ef\u4ee5\u5417",
+    or_inside="同意|建议|可以吗",
 )
 SEEKS_APPROVAL = re.compile(
     r"(?:\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good|help)|, good)\W*$",
@@ -135,24 +143,26 @@ EXCLUDES = re.compile(
 # "I have 57 for Ava on BLEU, what about you?" A clause of only these words asks about the names before it, if one of
 # them points there.
 ECHO_WORDS = _vocabulary(
-    "a about and any anything board both but can could do does end for from get give got happen has have help her higher his"
-    " how i info information is it know let look looks me mind number numbers of on one or out please provide same"
-    " score scores see share show side so tell telling that the them there these this those to value values what whats"
-    " who with would you your yours better s"
+    "a about and any anything ask better board both but can care could d do does end for from get give got happen "
+    "has have help her higher his how i info information is it know let like look looks me mind number numbers of "
+    "on one or out please provide s same score scores see share show side so tell telling that the them there these "
+    "this those to value values what whats who with would you your yours"
 )
-POINTS = _vocabulary("it number one same score telling value that them there these this those who you your yours")
+POINTS = _vocabulary(
+    "it number one same score share tell telling that them there these this those value who you your yours"
+)
 POINTS_TO_ONE = _vocabulary("it one that there this")
 POINTS_TO_SEVERAL = _vocabulary("both them these those")
 MAY_POINT_TO_SEVERAL = _vocabulary("numbers scores values who")
 # "And for GloVe?" A clause of only names and these words continues the question before it.
 FOLLOW_UP_WORDS = _vocabulary(
-    "a about also and any as at do does concerning for have her his how in info is namely on or paper regarding respect s same score scores"
-    " specifically the their then to too well what with you"
+    "a about also and any as at concerning do does for have her his how in info is namely on or paper regarding "
+    "respect s same score scores specifically the their then to too well what with you"
 )
 # "Score for Ava on BLEU." A clause of only names and these words asks, if it speaks of a score.
 BARE_WORDS = _vocabulary(
-    "a again also an and for in it its next now of on or paper papers question reviewer reviewers s same score scores"
-    " the then to value values your"
+    "a again also an and for in it its next now of on or paper papers question reviewer reviewers s same score "
+    "scores the then to value values your"
 )
 LISTED_WORDS = BARE_WORDS | FOLLOW_UP_WORDS | {"unknown"}
 ASKS_BARE = _words(r"scores? | values? | same[ ]question | next")
