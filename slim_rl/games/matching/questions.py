@@ -46,16 +46,20 @@ def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
 
 def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
     """The mentions without those that the clause excludes ("besides Ava")."""
-    return [
-        mention for run in _runs(mentions) if not phrases.EXCLUDES.search(clause[: run[0].start]) for mention in run
-    ]
+    kept = []
+    for run in _runs(mentions):
+        start = run[0].start
+        if not phrases.EXCLUDES.search(clause[max(0, start - 80) : start]):
+            kept += run
+    return kept
 
 
 def _other_words(clause: str, mentions: Sequence[Mention]) -> set[str]:
-    """The words of a clause outside of its names, and its numbers."""
-    for mention in reversed(mentions):
-        clause = clause[: mention.start] + " " + clause[mention.end :]
-    return set(re.findall(r"[^\W\d_]+|\d+", clause.lower()))
+    """The words and numbers of a clause outside of its names, in lower case."""
+    ends = [0, *(mention.end for mention in mentions)]
+    starts = [*(mention.start for mention in mentions), len(clause)]
+    outside = " ".join(clause[end:start] for end, start in zip(ends, starts, strict=True))
+    return set(re.findall(r"[^\W\d_]+|\d+", outside.lower()))
 
 
 class _Clause:
@@ -146,7 +150,7 @@ def _cut(sentence: str) -> Iterator[str]:
     ):
         head = sentence[start : opening.start()].rstrip()
         # Without a question mark, "I know what is best" is not a question.
-        cuts = "?" in sentence or re.search(r"(?:[-,:]|\b(?:and|but|so))$", head)
+        cuts = "?" in sentence or re.search(r"(?:[-,:]|\b(?:and|but|so))$", head[-4:])
         if cuts and re.search(r"\w", head) and not phrases.TOPIC.match(head):
             yield head
             start = opening.start()
