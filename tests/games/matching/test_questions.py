@@ -26,7 +26,7 @@ def f1(pairs):
     return 2 * sum(found and label for found, label in pairs) / sum(found + label for found, label in pairs)
 
 
-@pytest.mark.parametrize(("split", "exactly", "no_cell_too_many"), [("tuning", 0.0, 0.0), ("kept_apart", 0.0, 0.0)])
+@pytest.mark.parametrize(("split", "exactly", "no_cell_too_many"), [("tuning", 0.96, 0.98), ("kept_apart", 0.88, 0.95)])
 def test_models_get_the_cells_they_ask_for(split, exactly, no_cell_too_many):
     """Floors below the rates measured, to notice damage by; see messages/GUIDELINE.md."""
     messages = [message for message in labelled("models") if message["split"] == split]
@@ -125,7 +125,10 @@ def test_the_canonical_question():
         ("Let's talk about Ava. What's her BLEU score?", "Ava BLEU"),
         ("I have 15 for Sofia on BLEU. How is Ava on that paper?", "Ava BLEU"),
         ("BLEU: what is Ava's score?", "Ava BLEU"),
+        ("I have 57 for Sofia on GloVe. I see none for Ava on BLEU. Can you share it?", "Ava BLEU"),
+        ("Regarding Ava: could you tell me the score for BLEU?", "Ava BLEU"),
         # General questions and suggestions ask for no score.
+        ("I think Ava would be good for BLEU?", ""),
         ("who is good at BLEU?", ""),
         ("what about Ava?", ""),
         ("What are all your scores?", ""),
@@ -252,6 +255,7 @@ RECITED = [
     "Reviewer,BLEU,Electra\nAva Li,34,?\nDaniel Nguyen,?,55",
     '{"Ava Li": {"BLEU": 34, "Electra": "?"}, "Daniel Nguyen": {"BLEU": "?"}}',
     "I see a ? for Ava Li on BLEU and a ? for Daniel Nguyen on Electra.",
+    "| Question | Answer |\n|---|---|\n| Ava Li on BLEU? | 34 |\n| Daniel Nguyen on Electra? | - |",
     "Unknown to me: Ava Li/BLEU, Daniel Nguyen/Electra.",
 ]
 
