@@ -48,7 +48,7 @@ def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
         played = matching.taskset.load(task)
         players = {
             AGENT: reference_player("asks-7-random", played, matching.parameters, 0),
-            PARTNER: ShyPartner(played.view(PARTNER), always_accept=True),
+            PARTNER: ShyPartner(played.view(PARTNER), matching.parameters, played.limits, seed=0),
         }
         views = {seat: played.view(seat).mask for seat in players}
         turns = []
@@ -58,6 +58,6 @@ def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
         seen = {s: {(r, p) for r in range(3) for p in range(3) if mask[r, p]} for s, mask in views.items()}
         asked, metrics = classify(turns, AGENT, seen, 3), played.metrics()
         counts = Counter(name for a in asked for name in ("useful", "with_number") if getattr(a, name))
-        assert len(asked) == metrics[f"{AGENT}.questions"] > 0
-        assert counts["useful"] == metrics[f"{AGENT}.useful_questions"]
+        assert len(asked) == metrics[f"{AGENT}.cells_asked"] > 0
+        assert counts["useful"] == metrics[f"{AGENT}.useful_cells"]
         assert counts["with_number"] == metrics[f"{AGENT}.answers"]

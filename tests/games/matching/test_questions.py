@@ -1,15 +1,16 @@
 """Which scores a message asks for, in the words of people and of models."""
 
 import json
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slim_rl.games.matching import asked_cells, wordings
 from slim_rl.games.matching.names import PAPERS, REVIEWERS, SHORT_PAPERS
-from slim_rl.games.matching.questions import asked_cells, asks_something
+from slim_rl.games.matching.questions import asks_something
 
 MESSAGES = Path(__file__).parent / "messages"
 PEOPLE = [*(f"development{number}" for number in ("", "-2", "-3", "-4", "-5")), "held_out", "unseen"]
@@ -55,12 +56,15 @@ def asked(text):
     return ", ".join(f"{REVIEWERS[r].split()[0]} {SHORT_PAPERS[p]}" for r, p in asked_cells(text, 8))
 
 
-def test_the_canonical_question():
-    for reviewer, paper in product(range(8), range(8)):
-        text = f"What is {REVIEWERS[reviewer]}'s score for {SHORT_PAPERS[paper]}?"
+def test_what_the_scripts_say_is_read_as_they_mean_it():
+    for wording, reviewer, paper in product(wordings.QUESTIONS, range(8), range(8)):
+        text = wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper])
         assert asks_something(text)
         assert asked_cells(text, 8) == [(reviewer, paper)]
         assert asked_cells(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
+    answers = (wordings.ANSWERS, wordings.HELD_OUT_ANSWERS, wordings.UNKNOWN, wordings.HELD_OUT_UNKNOWN, wordings.VAGUE)
+    for wording in chain(*answers):
+        assert not asks_something(wording.format(reviewer="Ava Li", paper="BLEU", number=57))
 
 
 @pytest.mark.parametrize(
