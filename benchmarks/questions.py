@@ -1,11 +1,11 @@
-"""How well questions are found in people's messages, and how fast.
+"""How well the reader of questions reads labelled messages, and how fast.
 
     python -m benchmarks.questions [--labels FILE ...] [--speed] [--errors]
 
-Scores `find_questions` against labelled messages (tests/games/matching/messages; by default all parts), each part by
-itself: whether a message asks anything, how many questions it asks, and how many of them ask for a score. Simple rules
-on the same messages are beside the first. For the last two, questions that agree are counted message by message; 95%
-intervals are by the bootstrap over games. `--speed` reads a million messages on one core.
+Scores `asks_something` and `asked_cells` against the labelled messages in tests/games/matching/messages (by default all
+parts), each part by itself. Of people's messages: whether one asks anything, beside simple rules, and whether it asks
+for a score; 95% intervals are by the bootstrap over games. Of messages as models write them: whether the cells that one
+asks for are read exactly. `--speed` reads a million messages on one core.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from slim_rl.games.matching.asking import find_questions
 from slim_rl.games.matching.human import human_games, transcript
-from slim_rl.games.matching.questions import read_clauses
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
+from slim_rl.games.matching.questions import _read, asked_cells, asks_something
 
 LABELS = Path(__file__).parents[1] / "tests" / "games" / "matching" / "messages"
 HUMAN = Path(__file__).parents[1] / "data" / "human" / "human_games.jsonl"
@@ -37,8 +37,6 @@ SIMPLE_RULES = {
     ),
 }
 Message = dict[str, Any]
-Count = Callable[[Message], tuple[int, int]]
-"""How many questions of a labelled message are found, and how many are labelled."""
 
 
 def read_labelled(path: Path) -> list[Message]:
@@ -47,13 +45,14 @@ def read_labelled(path: Path) -> list[Message]:
     return [line for line in lines if "text" in line]
 
 
-def questions(message: Message) -> tuple[int, int]:
-    return len(find_questions(message["text"], SIZE)), len(message["questions"])
+def asks_for_a_score(message: Message) -> tuple[bool, bool]:
+    """Whether it is read to do so, and whether it is labelled so."""
+    return bool(asked_cells(message["text"], SIZE)), any("score" in question for question in message["questions"])
 
 
-def questions_for_scores(message: Message) -> tuple[int, int]:
-    found = find_questions(message["text"], SIZE)
-    return sum(bool(q.pairs) for q in found), sum(q.get("score", False) for q in message["questions"])
+def cells(text: str) -> str:
+    """The cells that a message is read to ask for, written as in the labels."""
+    return ", ".join(f"{REVIEWERS[r].split()[0]} {SHORT_PAPERS[p]}" for r, p in asked_cells(text, SIZE))
 
 
 def f1(hits: float, found: float, labelled: float) -> float:
@@ -67,13 +66,13 @@ def question_or_not(messages: Sequence[Message], says_yes: Callable[[str], bool]
     return f1(hits, found, labelled), hits / max(found, 1), hits / max(labelled, 1)
 
 
-def counts(messages: Sequence[Message], count: Count) -> np.ndarray:
-    """(games, 3): questions that agree, that are found, and that are labelled."""
+def counts(messages: Sequence[Message]) -> np.ndarray:
+    """(games, 3): messages that ask for a score as read and labelled, as read, and as labelled."""
     games = {game: i for i, game in enumerate(dict.fromkeys(m["game_id"] for m in messages))}
     sums = np.zeros((len(games), 3))
     for message in messages:
-        found, labelled = count(message)
-        sums[games[message["game_id"]]] += (min(found, labelled), found, labelled)
+        found, labelled = asks_for_a_score(message)
+        sums[games[message["game_id"]]] += (found and labelled, found, labelled)
     return sums
 
 
@@ -84,30 +83,32 @@ def interval(sums: np.ndarray, resamples: int = 2000) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def score(path: Path, show_errors: bool) -> None:
-    messages = read_labelled(path)
-    games, asked = len({m["game_id"] for m in messages}), sum(len(m["questions"]) for m in messages)
-    print(f"{path.name}: {games} games, {len(messages)} messages, {asked} questions")
-    for name, rule in {
-        "find_questions": lambda text: bool(find_questions(text, SIZE)),
-        **SIMPLE_RULES,
-    }.items():
+def score_people(path: Path, messages: Sequence[Message], show_errors: bool) -> None:
+    games, asking = len({m["game_id"] for m in messages}), sum(bool(m["questions"]) for m in messages)
+    print(f"{path.name}: {games} games, {len(messages)} messages, {asking} of them ask")
+    for name, rule in {"asks_something": asks_something, **SIMPLE_RULES}.items():
         f, precision, recall = question_or_not(messages, rule)
-        print(f"  question or not: {name:24} F1 {f:.3f}  precision {precision:.3f}  recall {recall:.3f}")
-    for name, count in (("all", questions), ("for scores", questions_for_scores)):
-        sums = counts(messages, count)
-        hits, found, labelled = sums.sum(0)
-        low, high = interval(sums)
-        print(
-            f"  questions, {name:10} F1 {f1(hits, found, labelled):.3f} (95% interval over games {low:.3f} to {high:.3f}; "
-            f"{labelled:.0f} labels, {found:.0f} found, {hits:.0f} agree)"
-        )
-    if show_errors:
-        for message in messages:
-            ours, theirs = questions(message)
-            if ours != theirs:
-                found = [question.text for question in find_questions(message["text"], SIZE)]
-                print(f"  {message['text']!r}\n    labelled {message['questions']}\n    found    {found}")
+        print(f"  asks or not: {name:24} F1 {f:.3f}  precision {precision:.3f}  recall {recall:.3f}")
+    sums = counts(messages)
+    low, high = interval(sums)
+    hits, found, labelled = sums.sum(0)
+    print(
+        f"  asks for a score: F1 {f1(hits, found, labelled):.3f} (95% interval over games {low:.3f} to {high:.3f}; "
+        f"{labelled:.0f} labelled, {found:.0f} found, {hits:.0f} agree)"
+    )
+    for message in messages if show_errors else ():
+        if asks_something(message["text"]) != bool(message["questions"]):
+            print(f"  {message['text']!r}\n    labelled {message['questions']}")
+
+
+def score_models(path: Path, messages: Sequence[Message], show_errors: bool) -> None:
+    for split in ("tuning", "kept_apart"):
+        part = [message for message in messages if message["split"] == split]
+        wrong = [message for message in part if cells(message["text"]) != message["asked"]]
+        right = len(part) - len(wrong)
+        print(f"{path.name}, {split}: cells read exactly in {right} of {len(part)} messages ({right / len(part):.3f})")
+        for message in wrong if show_errors and split == "tuning" else ():
+            print(f"  {message['text']!r}\n    labelled {message['asked']}\n    read     {cells(message['text'])}")
 
 
 def speed(count: int = 1_000_000) -> None:
@@ -117,8 +118,8 @@ def speed(count: int = 1_000_000) -> None:
     start = time.perf_counter()
     for i in range(count):
         if i % len(texts) == 0:
-            read_clauses.cache_clear()
-        find_questions(texts[i % len(texts)], SIZE)
+            _read.cache_clear()
+        asked_cells(texts[i % len(texts)], SIZE)
     seconds = time.perf_counter() - start
     print(f"{count} messages, {len(texts)} different ones in turn: {seconds:.1f} s on one core")
 
@@ -138,7 +139,8 @@ def main() -> None:
             f"--errors would show messages of {' and '.join(apart)}, which are kept apart; name others by --labels."
         )
     for path in paths:
-        score(path, options.errors)
+        messages = read_labelled(path)
+        (score_models if "asked" in messages[0] else score_people)(path, messages, options.errors)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Taskset
 from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.questions import asked_cells
 
-__all__ = ["Parameters", "taskset"]
+__all__ = ["Parameters", "asked_cells", "taskset"]
 
 
 def taskset(parameters: Parameters, seed: int, variant: str) -> Taskset:

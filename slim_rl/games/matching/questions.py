@@ -1,225 +1,222 @@
 """What a message asks for, as a shy partner reads it: it answers only what it is asked.
 
-A message is cut into clauses. A clause that asks for scores gives the pairs of the names next to each other in it. A
-clause that suggests an assignment ("should we put Ava on BLEU?") asks for a decision instead. An ambiguous clause asks
-for nothing: a shy partner does not guess.
+What the writer does not say to the partner is left out first: thoughts, quotations, tables. The rest is cut into
+clauses. A clause that asks for scores gives the pairs of the names next to each other in it, and of names that it
+takes from the clause before. A clause that suggests an assignment ("should we put Ava on BLEU?") asks for a decision
+instead. An ambiguous clause asks for nothing: a shy partner does not guess.
 """
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from slim_rl.games.matching.names import Mention, find_mentions
+from slim_rl.games.matching import phrases
+from slim_rl.games.matching.names import REVIEWERS, Mention, find_mentions
 
 Pair = tuple[int, int]
 """A reviewer and a paper, by index."""
 
 
-def _vocabulary(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-def _words(pattern: str) -> re.Pattern[str]:
-    """`pattern`, written over several lines, between word boundaries and in any case."""
-    return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE | re.VERBOSE)
-
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s+/\s+|\s*(?:\n|<br\s*/?>)\s*(?:\d+[.)]\s)?|;\s*")
-
-# What begins a question in the middle of a sentence.
-_OPENS = _words(r"""
-    (?:what|how) (?:['\u2019]?s)? [ ]about
-    | (?:what|how|who|where) [ ] (?:is|are|was|does|do|did|would|can|could)
-    | (?:what|how|who|where) ['\u2019]s | hows | whats
-    | (?:what|which) [ ] (?:\w+[ ])? (?:score|value|rating|number|info|information|data)s?
-    | (?:what|which) [ ] (?:paper|reviewer|people)s?
-    | (?:do|did|would|could|can|will|have) [ ] (?:you|u|ya)
-    | (?:can|could|may) [ ]i[ ] (?:get|have|ask|know|see|hear)
-    | (?:please[ ])? (?:tell|give|send|show|remind) [ ]me | let[ ]me[ ]know
-    | (?:i|we) (?:['\u2019]d|[ ]would)? (?:[ ]also|[ ]still)? [ ] (?:need|want|like|appreciate)
-        (?= [^,]{0,60} \b (?:know|hear|your|(?:score|value|rating|number|info|information)s?) \b)
-    | (?:i|we) (?:['\u2019]m|[ ]am|[ ]was|['\u2019]re|[ ]are)?
-        [ ] (?:wonder|wondering|curious|asking|looking[ ]for)
-""")
-# A clause that begins with this is a question, with or without a question mark.
-_BEGINS = re.compile(
-    r"""\W* (?: (?:and|but|so(?![ ](?:is|are|does|did)\b)|also|or|then|now|well) \b \W*
-              | (?:ok|okay|hi|hello|hey|please|thanks|great|cool) \b \W* )*
-    (?: what (?![ ]i\b|[ ]an?\b) | how | who | whose | where | which[ ](?:reviewer|paper|one)
-    | is | are | does | did | any | anything
-    | tell | give[ ](?!\w+[ ]to\b) | share | provide | report | list | need[ ]your
-    | request(?:ing)? | (?:ask|asking|looking)[ ](?:about|for)
-    ) \b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-# The topic of a question, before the question: "For BLEU, what do you have on Ava?"
-_TOPIC = re.compile(
-    r"\W*(?:and |also |so )*(?:for|as for|about|on|regarding|concerning|between|with regards? to)\b"
-    r"(?! (?:me|my|now|us)\b)",
-    re.IGNORECASE,
-)
-
-_SCORE = _words(r"""
-    (?:score|value|rating|number|point|info|information|data|stat|expertise)s?
-    | how[ ](?:good|well|strong|high)
-""")
-# Words of assigning and agreeing.
-_SUGGESTS = _words(r"""
-    put(?:ting|s)? | plac(?:e|ed|ing) | assign(?:ed|ing|s)? | mov(?:e|ed|ing) | leav(?:e|es|ing) | left[ ]with
-    | (?:lock|keep|propos|reject|select|settl|slot|stay|stick|swap|switch|agree|accept)\w*
-    | bring | choose | fill | picked | pick | toss
-    | instead | maybe | perhaps | possibly | let['\u2019]?s | should | shall
-    | go(?:es|ing)? [ ] (?:with|for|to|on) | give[ ]\w+[ ]to | have[ ]\w+[ ](?:do|be|review)
-    | (?:can|could|may|might|must|are|if) [ ]we | (?:can|could|may) [ ]i[ ] (?:tell|give|send|share)
-    | (?:can|could) [ ] (?:he|she|they) [ ] (?:go|be|do)
-    | (?:ok|okay|happy|fine|cool|you[ ]good) [ ]with
-    | (?:it|that|this) [ ] (?:be[ ])? (?:ok|okay|fine|alright|possible)
-    | would[ ]you[ ](?:like|prefer|want) | do[ ]you[ ](?:want|prefer|need)
-    | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
-""")
-_SEEKS_APPROVAL = re.compile(
-    r"\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good)\W*$", re.IGNORECASE
-)
-# "I think Ava would be good for SWAG?" is a statement in spite of its question mark.
-_STATES = re.compile(
-    r"\W*(?:(?:and|but|so|also|ok|okay|well|yes|yeah|no|then)\b\W*)*(?:i|my|here)\b"
-    r"|.*\bi (?:have|got|guess|think|believe)\b",
-    re.IGNORECASE,
-)
-# "Who is good at BLEU besides Ava?" does not ask about Ava.
-_EXCLUDES = re.compile(
-    r"\b(?:besides|except(?: for)?|(?:other|rather) than|apart from|aside from|outside(?: of)?|instead of|not"
-    r"|(?:any|some|every|no)\s?(?:one|body)\b.{0,60}\bthan)\W*$",
-    re.IGNORECASE,
-)
-
-# "I have 57 for Ava on BLEU, what about you?" A clause of only these words asks about the names before it.
-_ECHO_WORDS = _vocabulary(
-    "a about and any anything board but do does end for got has have his her how i is it look looks number"
-    " of on one or s same score see show side so that the them there value what whats you your yours"
-)
-# "And for GloVe?" A clause of only names and these words continues the question before it.
-_FOLLOW_UP_WORDS = _vocabulary(
-    "a about also and any as at do for have her his how in info is on or paper s same score scores the then"
-    " too well what with you"
-)
-
-
 def asks_something(text: str) -> bool:
     """Whether the message asks for anything at all, a score or not."""
-    return any(_asks(clause) for clause in _clauses(text))
+    return _read(text, len(REVIEWERS)).asks
 
 
-def asked_pairs(text: str, size: int) -> list[Pair]:
-    """The (reviewer, paper) pairs whose scores the message asks for, in order, without duplicates."""
-    return list(dict.fromkeys(pair for clause in read_clauses(text, size) for pair in clause.pairs))
+def asked_cells(text: str, size: int) -> list[Pair]:
+    """The cells (reviewer, paper) whose scores the message asks for, in order, without duplicates.
+
+    Args:
+        size: reviewers on the board; names that are not in play are passed over.
+    """
+    return list(_read(text, size).cells)
 
 
-class Clause(NamedTuple):
-    """A clause of a message."""
-
-    text: str
+class _Reading(NamedTuple):
     asks: bool
-    """Whether it asks for anything at all."""
-    pairs: tuple[Pair, ...]
-    """The pairs whose scores it asks for."""
+    cells: tuple[Pair, ...]
 
 
-@lru_cache(maxsize=4096)
-def read_clauses(text: str, size: int) -> tuple[Clause, ...]:
-    """The clauses of a message on a board of `size` reviewers, in order."""
-    read = []
-    subject: list[Mention] = []  # the names in the previous clause
-    subject_asked = False  # whether it asked about them
-    listing = False  # whether this is a line below "Please tell me your scores for:"
-    for clause in _clauses(text):
-        asks, mentions = _asks(clause), _included(clause, find_mentions(clause, size))
-        pairs: tuple[Pair, ...] = ()
-        if _suggests(clause):
-            subject, listing = [], False
-        else:
-            listing = listing and bool(mentions)
-            for_scores = (listing or asks) and not _states(clause)
-            if for_scores:
-                mentions = _completed(clause, mentions, subject, subject_asked)
-                pairs = tuple(named_pairs(mentions, clause))
-            listing = for_scores and (listing or clause.endswith(":"))
-            subject, subject_asked = mentions, for_scores
-        read.append(Clause(clause, asks, pairs))
-    return tuple(read)
-
-
-@lru_cache(maxsize=4096)
-def _clauses(text: str) -> tuple[str, ...]:
-    """The clauses of a message: its sentences, cut where a question begins inside one."""
-    text = re.sub(r"[^\S\n]+", " ", text)
-    return tuple(clause for sentence in _SENTENCE_END.split(text) for clause in _cut(sentence) if clause)
-
-
-def _cut(sentence: str) -> Iterator[str]:
-    start = 0
-    for opening in _OPENS.finditer(sentence):
-        head = sentence[start : opening.start()].rstrip()
-        # Without a question mark, "I know what is best" is not a question.
-        cuts = "?" in sentence or re.search(r"(?:[-,:\u2013\u2014]|\b(?:and|but|so))$", head)
-        if cuts and re.search(r"\w", head) and not _TOPIC.match(head):
-            yield head
-            start = opening.start()
-    yield sentence[start:].strip()
-
-
-def _asks(clause: str) -> bool:
-    if "?" in clause or _BEGINS.match(clause) or re.search(r"\bplease\W*$", clause, re.IGNORECASE):
-        return True
-    opening = _OPENS.search(clause)
-    return opening is not None and (not re.search(r"\w", clause[: opening.start()]) or bool(_TOPIC.match(clause)))
-
-
-def _suggests(clause: str) -> bool:
-    """Whether a clause suggests an assignment rather than asking for scores."""
-    if _SEEKS_APPROVAL.search(clause):
-        return True
-    suggestion, score = _SUGGESTS.search(clause), _SCORE.search(clause)
-    # "What score would Ava get if we put her on BLEU?" still asks for a score.
-    return suggestion is not None and (score is None or suggestion.start() < score.start())
-
-
-def _states(clause: str) -> bool:
-    return bool(_STATES.match(clause)) and not _OPENS.search(clause)
-
-
-def _runs(mentions: list[Mention]) -> list[list[Mention]]:
+def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
     """Consecutive mentions of the same kind, grouped."""
     return [list(run) for _, run in groupby(mentions, key=lambda mention: mention.kind)]
 
 
 def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
     """The mentions without those that the clause excludes ("besides Ava")."""
-    runs = _runs(mentions)
-    return [mention for run in runs if not _EXCLUDES.search(clause[: run[0].start]) for mention in run]
+    kept = []
+    for run in _runs(mentions):
+        start = run[0].start
+        if not phrases.EXCLUDES.search(clause[max(0, start - 80) : start]):
+            kept += run
+    return kept
 
 
-def _completed(clause: str, mentions: list[Mention], subject: list[Mention], subject_asked: bool) -> list[Mention]:
-    """The mentions of a clause that asks, with the names that an echo or a follow-up takes from the clause before."""
-    rest, end = [], 0
-    for mention in mentions:
-        rest.append(clause[end : mention.start])
-        end = mention.end
-    words = set(re.findall(r"[a-z]+", " ".join([*rest, clause[end:]]).lower()))
-    if not mentions:
-        # After a list of pairs, "and you?" asks for another list.
-        echoes = len(subject) == 2 and words & {"you", "your", "yours"} and words <= _ECHO_WORDS
-        return subject if echoes else []
-    kinds = {mention.kind for mention in mentions}
-    if len(kinds) == 1 and subject_asked and words <= _FOLLOW_UP_WORDS:
-        others = [run for run in _runs(subject) if run[0].kind not in kinds]
-        return [*others[-1], *mentions] if others else mentions
-    return mentions
+def _other_words(clause: str, mentions: Sequence[Mention]) -> set[str]:
+    """The words and numbers of a clause outside of its names, in lower case."""
+    ends = [0, *(mention.end for mention in mentions)]
+    starts = [*(mention.start for mention in mentions), len(clause)]
+    outside = " ".join(clause[end:start] for end, start in zip(ends, starts, strict=True))
+    return set(re.findall(r"[^\W\d_]+|\d+", outside.lower()))
 
 
-def named_pairs(mentions: list[Mention], clause: str) -> Iterator[Pair]:
+class _Clause:
+    """A clause of a message."""
+
+    said: Literal["asked", "stated", "suggested"] = "stated"
+
+    def __init__(self, text: str, size: int, first: bool):
+        self.text = text
+        self.mentions: Sequence[Mention] = _included(text, find_mentions(text, size))
+        """The names in it; once it is read, also those that it takes from the clause before."""
+        self.kinds = {mention.kind for mention in self.mentions}
+        self.words = _other_words(text, self.mentions)
+        self.first = first
+        """Whether the clause before it names nobody."""
+
+    @property
+    def only_a_name(self) -> bool:
+        """It is no more than "BLEU:" or "As for Ava,"."""
+        return len(self.kinds) == 1 and self.words <= phrases.FOLLOW_UP_WORDS
+
+    @property
+    def only_a_score(self) -> bool:
+        """It is no more than "Your score for Ava on BLEU"."""
+        scores = self.words <= phrases.BARE_WORDS and phrases.ASKS_BARE.search(self.text)
+        return len(self.kinds) == 2 and bool(scores)
+
+    @property
+    def tells_numbers(self) -> bool:
+        return any(word == "unknown" or word.isdecimal() for word in self.words)
+
+
+_NOTHING = _Clause("", size=0, first=True)
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str, size: int) -> _Reading:
+    asks_anything, cells = False, list[Pair]()
+    before, listing = _NOTHING, False
+    for part in _clauses(text):
+        clause = _Clause(part, size, first=not before.mentions)
+        asks = _asks(part)
+        follows = clause.only_a_name and bool(before.mentions)
+        follows = follows and (before.said == "asked" or (asks and before.only_a_name))
+        asks = asks or follows or clause.only_a_score or (_wants(part) and bool(clause.kinds or part.endswith(":")))
+        if _suggests(part) or (asks and _assigns(clause)):
+            clause.said, listing = "suggested", False
+        else:
+            # The lines below "Please tell me your scores for:"
+            listing = listing and bool(clause.kinds) and clause.words <= phrases.LISTED_WORDS
+            if listing or (asks and not _states(part)):
+                clause.said, clause.mentions = "asked", _completed(clause, before, follows)
+                cells += named_pairs(clause.mentions, part)
+                announces = not clause.mentions and phrases.ANNOUNCES.search(part)
+                listing = listing or part.endswith(":") or bool(announces)
+        asks_anything, before = asks_anything or asks, clause
+    return _Reading(asks_anything, tuple(dict.fromkeys(cells)))
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """The clauses of a message: its sentences, cut where a question begins inside one."""
+    text = re.sub(r"[^\S\n]+", " ", _addressed(text))
+    return (clause for sentence in phrases.SENTENCE_END.split(text) for clause in _cut(sentence) if clause)
+
+
+def _addressed(text: str) -> str:
+    """What a message says to the partner, in plain characters; a "?" that stands for a number becomes "unknown"."""
+    text = phrases.THOUGHT.sub("", text).strip()
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(phrases.PUNCTUATION)
+        text = phrases.SCRIPT_CHANGE.sub(" ", text).strip()
+    if text[:1] == text[-1:] == '"' and text.count('"') == 2:
+        text = text.strip('"')
+    text = phrases.QUOTATION.sub(_without_sentences, phrases.TABLE_ROW.sub("", text))
+    text = phrases.BLANK.sub(r"\g<verb> unknown", phrases.EMPHASIS.sub("", text))
+    return phrases.SPACED_MARK.sub("unknown", text) if " ?" in text and phrases.TOLD_CELL.search(text) else text
+
+
+def _without_sentences(quotation: re.Match[str]) -> str:
+    """A quoted name; nothing in the place of a quoted sentence."""
+    return " " if "?" in quotation[0] or len(quotation[0].split()) > 3 else quotation[0]
+
+
+def _cut(sentence: str) -> Iterator[str]:
+    start = 0
+    for opening in sorted(
+        (*phrases.OPENS.finditer(sentence), *phrases.REQUESTS.finditer(sentence)), key=re.Match.start
+    ):
+        head = sentence[start : opening.start()].rstrip()
+        # Without a question mark, "I know what is best" is not a question.
+        cuts = "?" in sentence or re.search(r"(?:[-,:]|\b(?:and|but|so))$", head[-4:])
+        if cuts and re.search(r"\w", head) and not phrases.TOPIC.match(head):
+            yield head
+            start = opening.start()
+    yield sentence[start:].strip()
+
+
+def _asks(clause: str) -> bool:
+    opening = phrases.OPENS.search(clause)
+    starts = opening and (not re.search(r"\w", clause[: opening.start()]) or phrases.TOPIC.match(clause))
+    please = re.search(r"\bplease\W*$", clause, re.IGNORECASE)
+    if not ("?" in clause or starts or please or phrases.BEGINS.match(clause) or phrases.REQUESTS.search(clause)):
+        return False
+    recalled = phrases.RECALLS.search(clause)
+    return not recalled or bool(opening and opening.start() < recalled.start())
+
+
+def _wants(clause: str) -> bool:
+    """Whether a clause asks for a score in the form of a statement: "It would help to know your score for..."."""
+    return bool(phrases.SCORE.search(clause) and phrases.WANTS.search(clause)) and not (
+        phrases.RECALLS.search(clause) or phrases.OFFERS.search(clause)
+    )
+
+
+def _suggests(clause: str) -> bool:
+    """Whether a clause suggests an assignment rather than asking for scores."""
+    if phrases.SEEKS_APPROVAL.search(clause):
+        return True
+    suggestion, score = phrases.SUGGESTS.search(clause), phrases.SCORE.search(clause)
+    # "What score would Ava get if we put her on BLEU?" still asks for a score.
+    return suggestion is not None and (score is None or suggestion.start() < score.start())
+
+
+def _assigns(clause: _Clause) -> bool:
+    """Whether a clause lists the pairs of an assignment: "Ava on BLEU, Daniel on GloVe, Sofia on Electra?"."""
+    if len(clause.mentions) < 4 or phrases.SCORE.search(clause.text):
+        return False
+    return len(_runs(clause.mentions)) > (3 if phrases.OPINION.search(clause.text) else 5)
+
+
+def _states(clause: str) -> bool:
+    return bool(phrases.STATES.match(clause)) and not (
+        phrases.OPENS.search(clause) or phrases.REQUESTS.search(clause) or _wants(clause)
+    )
+
+
+def _completed(clause: _Clause, before: _Clause, follows: bool) -> Sequence[Mention]:
+    """The mentions of a clause that asks, with the names that it takes from the clause before.
+
+    An echo ("and you?") takes the pair, a follow-up ("and for GloVe?") or a pronoun ("how is she on BLEU?") a name.
+    """
+    words = clause.words
+    if not clause.mentions:
+        one = len(before.mentions) == 2 and words & (phrases.POINTS if before.first else phrases.POINTS_TO_ONE)
+        # After a list of pairs, "and you?" asks for another list, "please share them" for these.
+        names_several = phrases.POINTS_TO_SEVERAL | (set() if before.tells_numbers else phrases.MAY_POINT_TO_SEVERAL)
+        points = one or (before.first and words & names_several)
+        echoes = points and before.said != "suggested" and words <= phrases.ECHO_WORDS
+        return before.mentions if echoes else ()
+    pronoun = phrases.PLACE if "reviewer" in clause.kinds else phrases.PERSON
+    if len(clause.kinds) == 1 and (follows or pronoun.search(clause.text)):
+        others = [run for run in _runs(before.mentions) if run[0].kind not in clause.kinds]
+        return [*others[-1], *clause.mentions] if others else clause.mentions
+    return clause.mentions
+
+
+def named_pairs(mentions: Sequence[Mention], clause: str) -> Iterator[Pair]:
     """Pairs from each run of names and the next run; an odd last run goes with the run before it."""
     runs = _runs(mentions)
     couples = [(runs[i], runs[i + 1]) for i in range(0, len(runs) - 1, 2)]

@@ -12,7 +12,7 @@ import numpy as np
 from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
-from slim_rl.games.matching.questions import asked_pairs, told_numbers
+from slim_rl.games.matching.questions import asked_cells, told_numbers
 
 SEATS: tuple[str, ...] = ("player-1", "player-2")
 
@@ -171,7 +171,7 @@ class MatchingGame:
 
     def _count_questions(self, player: int, text: str) -> None:
         asking, mask = self._asking[player], self.board.masks[player]
-        asking.pending = asked_pairs(text, self.board.size)
+        asking.pending = asked_cells(text, self.board.size)
         asking.cells += len(asking.pending)
         asking.useful += sum(not mask[pair] and pair not in asking.asked for pair in set(asking.pending))
         asking.asked.update(asking.pending)

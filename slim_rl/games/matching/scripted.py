@@ -12,7 +12,7 @@ from slim_rl.games.matching.board import optimal_assignment, posterior_mean
 from slim_rl.games.matching.language import MUST_ANSWER, Limits
 from slim_rl.games.matching.names import format_proposal, parse_proposal
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_pairs, asks_something
+from slim_rl.games.matching.questions import asked_cells, asks_something
 from slim_rl.games.matching.rules import SEATS, MatchingGame, View
 from slim_rl.games.matching.value import best_question, values_of_asking
 from slim_rl.games.matching.wordings import VAGUE, answer, question
@@ -43,7 +43,7 @@ class ShyPartner(ScriptedPlayer):
         if said.startswith("[propose]"):
             return "[accept]" if self._likes(said) else "[reject]"
         text = said.removeprefix("[message] ")
-        pairs = asked_pairs(text, len(self._view.numbers))
+        pairs = asked_cells(text, len(self._view.numbers))
         if not pairs:
             return f"[message] {self._rng.choice(VAGUE) if asks_something(text) else 'I see.'}"
         told = pairs[: int(min(self._left, len(pairs)))]

@@ -66,7 +66,7 @@ def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
     asked = classify(list(zip(seats, texts, strict=True)), seat, seen, size) if seat else []
     return {
         "boards": _boards(episode),
-        "asked": [[*pair, _use(question)] for question in asked for pair in question.question.pairs],
+        "asked": [[*question.cell, _use(question)] for question in asked if question.cell],
         "final": _final(texts, size),
     }
 

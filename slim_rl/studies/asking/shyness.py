@@ -12,7 +12,7 @@ from slim_rl.analysis.statistics import Estimate, estimate
 from slim_rl.core.episode import Episode
 from slim_rl.games.matching.language import read_prompt
 from slim_rl.games.matching.probe import PLEADING, VAGUE
-from slim_rl.games.matching.questions import Pair, asked_pairs
+from slim_rl.games.matching.questions import Pair, asked_cells
 from slim_rl.rollout.shards import read_episodes
 
 KINDS = {
@@ -77,7 +77,7 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
                 said = turn.text.removeprefix("[message] ")
                 continue
             board = board or _board(turn.read)
-            pairs = asked_pairs(said, round(len(board) ** 0.5))
+            pairs = asked_cells(said, round(len(board) ** 0.5))
             kind = _kind(said, pairs, board)
             if kind is None or turn.read.startswith("Error:"):
                 continue
