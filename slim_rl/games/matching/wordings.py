@@ -55,7 +55,7 @@ def answer(
     """
     known = HELD_OUT_ANSWERS if held_out else ANSWERS
     unknown = HELD_OUT_UNKNOWN if held_out else UNKNOWN
-    wordings = known if number >= 0 else unknown
+    wordings: tuple[str, ...] = known if number >= 0 else unknown
     if naming:
         wordings = tuple(wording for wording in wordings if "{reviewer}" in wording)
     wording = rng.choice(wordings) if rng else wordings[0]
