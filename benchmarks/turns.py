@@ -20,7 +20,7 @@ import torch
 from transformers import AutoTokenizer
 
 from slim_rl.games import game_parameters, load_games
-from slim_rl.games.matching.language import question
+from slim_rl.games.matching.wordings import question
 from slim_rl.slime.launch import task_line
 from slim_rl.slime.parameters import RunParameters
 
