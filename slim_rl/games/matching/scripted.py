@@ -191,16 +191,21 @@ def reference_player(
     )
 
 
+def _random_asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
+    """The first seat; it asks in all wordings, and even when its partner's patience has ended."""
+    agent, partner = game.seats
+    order = _in_order(np.random.default_rng(seed))
+    return ReferencePlayer(game.view(agent), game.view(partner).scale, questions, order, rng=random.Random(seed))
+
+
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells at random, with a shy partner.
 
     It neither chooses well nor stops well. Its proposals are the best by what it knows.
     """
     agent, partner = game.seats
-    view, scale = game.view(agent), game.view(partner).scale
-    rng = np.random.default_rng(seed)
-    asker = ReferencePlayer(view, scale, questions, _in_order(rng), rng=random.Random(seed))
-    shy = ShyPartner(game.view(partner), parameters, game.limits, seed)
+    asker = _random_asker(game, questions, seed)
+    shy = ShyPartner(game.view(partner), parameters, game.limits, seed + 1)
     observations, turns, closings = [game.observe(agent)], [], [asker.proposal()]
     while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
@@ -215,8 +220,8 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The second seat, played by a shy partner; the first one asks about `questions` cells in random order."""
     agent, partner = game.seats
-    asker = reference_player(f"asks-{questions}-random", game, parameters, seed)
-    shy = ShyPartner(game.view(partner), parameters.model_copy(update={"always_accept": True}), game.limits, seed)
+    asker = _random_asker(game, questions, seed)
+    shy = ShyPartner(game.view(partner), parameters.model_copy(update={"always_accept": True}), game.limits, seed + 1)
     observations, turns = [], []
     while game.turn == agent:
         game.step(asker.turn(game.observe(agent)))

@@ -35,8 +35,8 @@ class MatchingTaskset:
         self.parameters, self._seed = parameters, seed
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed;
-        and what asking costs there.
+        """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed
+        (not in demonstrations, which no file stores); and what asking costs there.
 
         Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
         after many answers has to read scores first.
@@ -44,7 +44,7 @@ class MatchingTaskset:
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
         shown = purpose == "demonstrations"
-        boards = [None] * count if given.on_the_fly else generate_boards(count, seed, given)
+        boards = [None] * count if given.on_the_fly and not shown else generate_boards(count, seed, given)
         for number, board in enumerate(boards):
             rng = np.random.default_rng([seed, number])
             most, sees_more = next((few, more) for share, few, more in _LESSONS if number < count * share)
@@ -92,12 +92,11 @@ class MatchingTaskset:
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
+        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - 1))
         if seat == SEATS[0]:
-            most = min(given.max_questions, game.limits.max_turns // 2 - 1)
             return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
-        most = given.max_questions
         fewer = seed % _FEWER_QUESTIONS == 0
-        return demonstrate_answers(game, given, seed // _FEWER_QUESTIONS % most if fewer else most, seed)
+        return demonstrate_answers(game, given, seed // _FEWER_QUESTIONS % max(most, 1) if fewer else most, seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
         rules = ChatRules(shy_rules(self.parameters.always_accept), one_turn)
