@@ -36,7 +36,7 @@ VARIANTS = {
 FIGURES = {"tictactoe": "learning", "kuhn": "exactly", "selfplay": "training"}
 COLUMNS = {
     "exactly": {"exploitability": "exploitability", "value_first": "value, first seat"},
-    "training": {"reward": "reward", "useful_questions": "useful questions\na game"},
+    "training": {"reward": "reward", "useful_cells": "useful cells\na game"},
 }
 SHARED, OWN = ("games", "base_model"), ("train", "evaluate", "analyze")
 

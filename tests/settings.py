@@ -85,7 +85,7 @@ def setting(name: str, seating: tuple[str, ...] = ("policy", "policy"), rotate: 
         {
             "games": {name: {"seating": seating, "rotate": rotate, "max_turns": 8}},
             "train": {"snapshot_every": 1, "pool_size": 2},
-            "model": {"turn_tokens": 16, "context_tokens": 1500},
+            "model": {"turn_tokens": 32, "context_tokens": 1500},
         }
     )
     game = load_games(config.games, config.seed)[name]

@@ -58,8 +58,8 @@ def test_the_file_of_a_game_has_its_name_and_format(tmp_path):
 def test_on_the_fly_a_task_is_a_seed_and_always_the_same_board():
     taskset = game_of("matching", on_the_fly=True).taskset
     series = {name: list(taskset.tasks(name, 40)) for name in ("train", "evaluate", "demonstrations")}
-    for tasks in series.values():
-        assert all(set(task.state) == {"seed"} and task.prompt == "" for task in tasks)
+    for tasks in (series["train"], series["evaluate"]):
+        assert all(set(task.state) == {"seed", "max_turns", "price"} and task.prompt == "" for task in tasks)
 
     def board(taskset, task):
         return json.dumps(taskset.load(task).board.to_game_state())

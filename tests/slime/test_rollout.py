@@ -28,7 +28,7 @@ from slim_rl.training.grpo import TrainedSequence, sequences, update
 from tests.echo import EchoEngine, echo_tokenizer
 from tests.slime.support import QWEN, Serving, SGLangShaped, converted, slime_args
 
-SEAT, QUESTIONS = "player-1", "player-1.questions"
+SEAT, CELLS_ASKED = "player-1", "player-1.cells_asked"
 
 
 def train_and_evaluate(args):
@@ -62,7 +62,7 @@ def test_the_rollout_is_full_and_every_group_can_be_learnt_from(rollout):
         for sample in group:
             assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED)
             assert sample.reward == sample.metadata["played"].episode.rewards[SEAT]
-    assert sum(sample.metadata["played"].episode.metrics[QUESTIONS] for sample in rollout.samples) > 32
+    assert sum(sample.metadata["played"].episode.metrics[CELLS_ASKED] for sample in rollout.samples) > 32
 
 
 def test_what_slime_trains_on_is_what_was_played(rollout):

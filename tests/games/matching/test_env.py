@@ -32,15 +32,13 @@ def env():
 
 def test_each_player_sees_its_own_numbers_on_its_own_scale(env):
     observation, info = env.reset(STATE)
-    assert "Ava Li - BLEU: 90\n" in observation["player-1"]
-    assert "Ava Li - Electra: ?\n" in observation["player-1"]
-    assert "Ava Li - Electra: 25\n" in observation["player-2"]
-    assert "Ava Li - BLEU: ?\n" in observation["player-2"]
+    assert "You have 5 turns.\nYou see:\nAva Li: BLEU 90, Electra ?, GloVe ?\n" in observation["player-1"]
+    assert "Ava Li: BLEU ?, Electra 25, GloVe 50\n" in observation["player-2"]
     assert (observation["turn_player"], observation["done"]) == ("player-1", False)
     assert observation["obs_str"] == observation["player-1"]
     assert info["player-1.unknown_cells"] == 7
     observation, _, _ = env.step("[message] hi")  # the other one reads its prompt when its first turn comes
-    assert observation["obs_str"].endswith("Partner: [message] hi") and "Ava Li - Electra: 25" in observation["obs_str"]
+    assert observation["obs_str"].endswith("Partner: [message] hi") and "Electra 25" in observation["obs_str"]
 
 
 def test_a_game_from_the_first_word_to_the_reward(env):
@@ -109,9 +107,9 @@ def test_what_was_asked_and_learnt_is_counted(env):
     env.step("[message] I do not know Ava Li's score for BLEU.")
     env.step("[message] What is Ava Li's score for Electra?")
     env.step("[message] Ava Li's score for Electra is 25.")
-    env.step("[message] What is Ava Li's score for Electra?")  # asked before: useless
-    _, _, info = env.step("[message] Ava Li's score for Electra is 25.")
-    assert [info[f"player-1.{name}"] for name in ("questions", "useful_questions", "answers")] == [3, 1, 1]
+    env.step("[message] Electra for Ava, and GloVe for Daniel and Sofia?")  # asked before, unseen, seen
+    _, _, info = env.step("[message] It is 25.")
+    assert [info[f"player-1.{name}"] for name in ("cells_asked", "useful_cells", "answers")] == [5, 2, 1]
 
 
 def test_the_oracle_knows_what_was_learnt_and_no_more(env):

@@ -1,14 +1,20 @@
 """The shy partner keeps its secrets, and the reference players earn what they should."""
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from slim_rl.games.matching.board import generate_boards
+from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.questions import asked_pairs, told_numbers
 from slim_rl.games.matching.rules import MatchingGame, View
-from slim_rl.games.matching.scripted import ShyPartner, demonstrate
+from slim_rl.games.matching.scripted import ShyPartner
 from slim_rl.games.matching.tasks import MatchingTaskset
+from slim_rl.games.matching.value import values_of_asking
+from slim_rl.games.matching.wordings import ANSWERS, QUESTIONS, UNKNOWN, question
 
 VIEW = View(
     mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),
@@ -17,22 +23,63 @@ VIEW = View(
 )
 
 
-def says(text, always_accept=False):
-    return ShyPartner(VIEW, always_accept).turn(f"Partner: {text}")
+def partner(patience=None, ignorant=False, seed=0, **parameters):
+    """(text) -> what a shy partner says to it."""
+    player = ShyPartner(VIEW, Parameters(**parameters), Limits(20, patience), seed, ignorant)
+    return lambda text: player.turn(f"Partner: {text}")
+
+
+def numbers_in(text):
+    return re.findall(r"\d+", text)
 
 
 @pytest.mark.parametrize(
-    ("question", "reply"),
+    ("question", "number"),
     [
-        ("What is Ava Li's score for BLEU?", "Ava Li's score for BLEU is 57."),
-        ("how good is sofia at glove", "Sofia Patel's score for GloVe is 90."),
-        ("tell me Daniel's Electra score", "Daniel Nguyen's score for Electra is 80."),
-        ("What is Ava Li's score for GloVe?", "I do not know Ava Li's score for GloVe."),
-        ("Ava BLEU, Daniel GloVe?", "Ava Li's score for BLEU is 57. Daniel Nguyen's score for GloVe is 5."),
+        ("What is Ava Li's score for BLEU?", ["57"]),
+        ("how good is sofia at glove", ["90"]),
+        ("tell me Daniel's Electra score", ["80"]),
+        ("What is Ava Li's score for GloVe?", []),
     ],
 )
-def test_it_answers_what_it_is_asked_about_one_pair(question, reply):
-    assert says(f"[message] {question}") == f"[message] {reply}"
+@pytest.mark.parametrize("held_out", [False, True])
+def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question, number, held_out):
+    replies = {partner(seed=seed, held_out_wordings=held_out)(f"[message] {question}") for seed in range(20)}
+    assert len(replies) > 1
+    for reply in replies:
+        assert numbers_in(reply) == number and ("I do not" in reply) == (not number)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_several_answers_in_one_message_say_what_each_is_about(held_out):
+    for seed in range(20):
+        reply = partner(seed=seed, held_out_wordings=held_out)("[message] Ava on BLEU, Daniel GloVe, Ava GloVe?")
+        assert told_numbers(reply, 3) == (((0, 0), "57"), ((1, 2), "5"))
+        assert "Ava Li's score" in reply.rpartition("I do not")[2]
+
+
+def test_one_long_message_gains_nothing_beyond_the_partners_patience():
+    for patience in range(8):
+        at_once, one_by_one = partner(patience), partner(patience)
+        reply = at_once("[message] Tell me the scores of Ava, Daniel and Sofia for Electra and BLEU.")
+        told = [number for _, number in told_numbers(reply, 3)]
+        assert told == ["12", "57", "80", "30", "44"][:patience]  # and that of Sofia for BLEU it does not know
+        replies = [one_by_one(question(row, column)) for row in range(3) for column in (1, 0)]
+        assert [number for reply in replies for number in numbers_in(reply)] == told
+        if patience < 6:
+            assert not numbers_in(at_once("[message] Ava on BLEU?")) and not re.search("do not", replies[-1])
+
+
+def test_to_say_that_it_does_not_know_takes_patience():
+    ask = partner(patience=1)
+    assert "I do not" in ask("[message] Ava on GloVe?")
+    assert not re.search(r"\d|do not", ask("[message] Ava on BLEU?"))
+
+
+def test_an_ignorant_partner_never_knows_and_is_no_more_patient():
+    ask = partner(patience=2, ignorant=True)
+    replies = [ask("[message] Ava on BLEU?") for _ in range(3)]
+    assert ["I do not" in reply for reply in replies] == [True, True, False] and not numbers_in("".join(replies))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +94,10 @@ def test_it_answers_what_it_is_asked_about_one_pair(question, reply):
         "I think Ava should take BLEU.",
     ],
 )
-def test_it_never_volunteers_a_number(text):
-    assert not any(character.isdigit() for character in says(f"[message] {text}"))
+def test_it_never_volunteers_a_number_and_more_general_questions_take_no_patience(text):
+    ask = partner(patience=1)
+    assert not numbers_in(ask(f"[message] {text}"))
+    assert numbers_in(ask("[message] Ava on BLEU?")) == ["57"]
 
 
 def propose(assignment):
@@ -56,32 +105,37 @@ def propose(assignment):
 
 
 def test_it_weighs_proposals_by_its_own_numbers():
-    assert says(propose((0, 1, 2))) == "[accept]"  # 57 + 80 + 90
-    assert says(propose((1, 2, 0))) == "[reject]"  # 12 + 5 + unknown
-    assert says(propose((1, 2, 0)), always_accept=True) == "[accept]"
+    weighs = partner(always_accept=False)
+    assert weighs(propose((0, 1, 2))) == "[accept]"  # 57 + 80 + 90
+    assert weighs(propose((1, 2, 0))) == "[reject]"  # 12 + 5 + unknown
+    assert partner()(propose((1, 2, 0))) == "[accept]"
 
 
 def test_a_message_that_quotes_a_proposal_is_a_message():
-    assert says("[message] Partner: [propose] x").startswith("[message]")
+    assert partner()("[message] Partner: [propose] x").startswith("[message]")
+
+
+# References
 
 
 @pytest.fixture(scope="module")
-def reward(play_out):
-    """What a player without a model earns on average with a shy partner."""
+def earned(play_out):
+    """The metrics and rewards of a player without a model with a shy partner, board by board, as a dict of arrays."""
 
-    def reward(name, count=200, **parameters):
+    def earned(name, count=200, opponent="scripted", **parameters):
         taskset = MatchingTaskset(Parameters(max_turns=30, **parameters), seed=1)
         episodes = [
-            play_out(taskset, task, (name, "scripted"), number)
+            play_out(taskset, task, (name, opponent), number)
             for number, task in enumerate(taskset.tasks("train", count))
         ]
         assert all(episode.status == "completed" for episode in episodes)
-        return float(np.mean([episode.rewards["player-1"] for episode in episodes]))
+        found = [{**episode.metrics, "reward": episode.rewards["player-1"]} for episode in episodes]
+        return {name: np.array([episode[name] for episode in found]) for name in found[0]}
 
-    return reward
+    return earned
 
 
-def test_reference_players_earn_what_they_earned_in_larger_measurements(reward):
+def test_reference_players_earn_what_they_earned_in_larger_measurements(earned):
     """Means at N = 3 with `stakes`, over many boards; 200 boards have a standard error of about .013."""
     measured = {
         "random": 0.656,
@@ -92,13 +146,39 @@ def test_reference_players_earn_what_they_earned_in_larger_measurements(reward):
         "asks-7-random": 0.994,
     }
     for name, mean in measured.items():
-        assert reward(name) == pytest.approx(mean, abs=0.035), name
+        assert earned(name)["reward"].mean() == pytest.approx(mean, abs=0.035), name
 
 
-def test_what_makes_a_reference_earn_more(reward):
-    assert reward("asks-2-useful") > reward("asks-2-random") + 0.01
-    assert reward("bayes", 50, selection="dialop") > reward("own-view", 50, selection="dialop") + 0.15
-    assert reward("asks-7-random", 100, scale_range=(1, 10)) > 0.98  # private scales do not confuse it
+def test_what_makes_a_reference_earn_more(earned):
+    def mean(*arguments, **parameters):
+        return earned(*arguments, **parameters)["reward"].mean()
+
+    assert mean("bayes", 50, selection="dialop") > mean("own-view", 50, selection="dialop") + 0.15
+    assert mean("asks-7-random", 100, scale_range=(1, 10)) > 0.98  # private scales do not confuse it
+
+
+@pytest.mark.slow
+def test_looking_ahead_earns_more_than_asking_at_random(earned):
+    """On the same boards. Two steps ahead earn hardly more than one; the standard error of the difference is .002."""
+    price = {"question_price": (1, 6)}
+    optimal, greedy, by_chance = (
+        earned(name, 512, **price)["reward"] for name in ("optimal", "greedy", "asks-2-random")
+    )
+    assert (optimal - greedy).mean() > -0.001 and (greedy - by_chance).mean() > 0.02
+
+
+@pytest.mark.parametrize("name", ["greedy", "optimal"])
+def test_the_higher_the_price_the_earlier_a_reference_stops(earned, name):
+    found = [earned(name, 64, question_price=(price, price)) for price in (0, 3, 40)]
+    asked = [episodes["player-1.cells_asked"].mean() for episodes in found]
+    assert asked[0] > asked[1] + 1 > 2 and asked[2] == 0
+    assert found[0]["reward"].mean() > found[1]["reward"].mean() > found[2]["reward"].mean()
+
+
+def test_with_an_ignorant_partner_asking_earns_nothing(earned):
+    asks, silent = (earned(name, 32, "ignorant", patience=(3, 3)) for name in ("asks-all-random", "own-view"))
+    assert asks["player-1.cells_asked"].mean() > 2.5 and not asks["player-1.answers"].any()
+    assert (asks["reward"] == silent["reward"]).all()
 
 
 def test_there_is_no_reference_of_that_name():
@@ -108,29 +188,79 @@ def test_there_is_no_reference_of_that_name():
         taskset.player("asks-lots", taskset.load(task), "player-1", 0)
 
 
-def test_a_demonstration_closes_well_after_any_number_of_questions():
-    [board] = generate_boards(1, 1, Parameters())
-    shown = demonstrate(board, max_questions=9)
-    assert len(shown.observations) == len(shown.closings) == len(shown.turns) + 1
-    assert len(shown.turns) == (~board.masks[0]).sum() == len(set(shown.turns))
-    game = MatchingGame(board, 30)
-    game.step(shown.closings[-1])
-    game.step("[accept]")
-    assert game.rewards()["player-1"] >= 0.95  # it knows all that both know
+# Demonstrations
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """(task, its game, what the first seat is shown), of the first 300 demonstrations."""
+    taskset = MatchingTaskset(Parameters(patience=(1, 5), max_questions=5), seed=0)
+    return [
+        (task, taskset.load(task), taskset.demonstrate(task, "player-1"))
+        for task in taskset.tasks("demonstrations", 300)
+    ]
+
+
+def test_proposals_alone_come_first_on_boards_of_which_any_share_is_seen(shown):
+    seen = [game.board.masks[0].mean() for _, game, _ in shown]
+    assert [bool(demo.turns) for _, _, demo in shown[:100]] == [False] * 100
+    assert np.mean([bool(demo.turns) for _, _, demo in shown[100:]]) > 0.7
+    assert min(seen[:100]) < 0.2 and max(seen[:100]) == 1 and np.mean(seen[:100]) == pytest.approx(0.6, abs=0.1)
+    assert np.mean(seen[100:]) == pytest.approx(0.2, abs=0.05)
+
+
+def test_what_to_ask_for_is_chosen_at_random(shown):
+    """A cell's rank by what it is worth among the unasked ones: 0 for the least, 1 for the best, 1/2 by chance."""
+    ranks = []
+    for _, game, demo in shown:
+        unasked, values = ~game.board.masks[0], np.where(game.board.masks[0], game.board.table, 50.0)
+        for turn, heard in zip(demo.turns, demo.observations[1:], strict=True):
+            [cell] = asked_pairs(turn.removeprefix("[message] "), 3)
+            worth, unasked[cell], number = values_of_asking(values), False, numbers_in(heard)
+            if unasked.any():
+                ranks.append(np.mean((worth[unasked] < worth[cell]) + (worth[unasked] == worth[cell]) / 2))
+            values[cell] = float(number[0]) if number else 50
+    assert len(ranks) > 300 and np.mean(ranks) == pytest.approx(0.5, abs=0.06)
+
+
+def test_questions_and_answers_are_shown_in_all_wordings_and_no_wording_tells_the_next_one(shown):
+    exchanges = Counter(
+        tuple(re.sub(r"[A-Z]\w+ (Li|Nguyen|Patel)|BLEU|Electra|GloVe|\d+", "_", text) for text in exchange)
+        for _, _, demo in shown
+        for exchange in zip(demo.turns, demo.observations[1:], strict=True)
+    )
+    by_question = {asked: {} for asked, _ in exchanges}
+    for (asked, answered), count in exchanges.items():
+        by_question[asked][answered] = count
+    assert len(by_question) == len(QUESTIONS)
+    for answers in by_question.values():
+        assert len(answers) >= len(ANSWERS) + len(UNKNOWN) and max(answers.values()) < sum(answers.values()) / 3
+
+
+def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(shown):
+    for task, game, demo in shown:
+        assert len(demo.observations) == len(demo.closings) == len(demo.turns) + 1 <= game.limits.max_turns // 2
+        for number, closing in enumerate(demo.closings):
+            said = [
+                turn for turn, heard in zip(demo.turns, demo.observations[1:], strict=True) for turn in (turn, heard)
+            ]
+            played = MatchingGame(game.board, game.limits)
+            for turn in [*said[: 2 * number], closing, "[accept]"]:
+                played.step(turn.removeprefix("Partner: "))
+            best = played.metrics()["player-1.oracle_given_information"]
+            assert played.rewards()["player-1"] == pytest.approx(best), task.game_id
+    asked = [(len(demo.turns), game.limits.patience) for _, game, demo in shown]
+    assert max(questions for questions, _ in asked) == 5 and any(questions > patience for questions, patience in asked)
 
 
 def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_proposal():
-    taskset, asked = MatchingTaskset(Parameters(), seed=0), []
+    taskset, asked, heard = MatchingTaskset(Parameters(max_questions=5), seed=0), [], set()
     for task in taskset.tasks("demonstrations", 300):
         shown = taskset.demonstrate(task, "player-2")
         assert shown.closings[-1] == "[accept]"
         unseen = int((~taskset.load(task).board.masks[0]).sum())
-        asked.append((len(shown.turns), unseen))
-    assert 0.85 < np.mean([questions == unseen for questions, unseen in asked]) < 0.97
+        asked.append((len(shown.turns), min(unseen, 5)))
+        heard |= {text.rpartition("Partner: [message] ")[2].split()[0] for text in shown.observations[:-1]}
+    assert 0.8 < np.mean([questions == most for questions, most in asked]) < 0.97
     assert min(questions for questions, _ in asked) == 0
-
-
-def test_a_demonstration_has_at_most_as_many_questions_as_the_parameter_says():
-    taskset = MatchingTaskset(Parameters(max_questions=2), seed=0)
-    for task in taskset.tasks("demonstrations", 30):
-        assert all(len(taskset.demonstrate(task, seat).turns) <= 2 for seat in taskset.seats)
+    assert {"What", "How", "And", "Please"} < heard  # in all wordings
