@@ -29,29 +29,22 @@ def test_any_text_has_tokens_and_comes_back(tokenizer, tmp_path):
         assert loaded.encode(text, add_special_tokens=False) == ids
 
 
-def test_what_is_said_over_and_over_is_one_token(tokenizer):
-    def tokens(text):
-        return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
-
-    assert tokens("[message] What is Ava Li's score for BLEU?") == ["[message] What is ", "Ava Li's score for BLEU?"]
-    assert tokens("Ava Li - BLEU: 57\n") == ["Ava Li - BLEU: ", "57", "\n"]
-
-
 def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrations, renderer):
     """Each branch of a tree gets the loss it has as a dialogue of its own."""
-    shown, tree = demonstrations[0], trees[0]
+    shown, tree = next((shown, tree) for shown, tree in zip(demonstrations, trees, strict=True) if len(shown.turns) > 1)
     total, weights = 0.0, 0.0
     path: list[int] = []
     for i, observation in enumerate(shown.observations):
         path += renderer.continuation(heard(observation)) if i else renderer.opening(heard(observation))
         last = i == len(shown.turns)
-        spoken = [(shown.closings[i], 1.0 if last else STOP)] + ([] if last else [(shown.turns[i], 1 - STOP)])
-        for text, first in spoken:
+        spoken = [(shown.closings[i], STOP, 1.0)]
+        spoken += [] if last else [(shown.turns[i], 1 - STOP, 0.1)]  # what it says by choice weighs little
+        for text, first, others in spoken:
             said = renderer.turn(text)
             with torch.no_grad():
                 logits = model(torch.tensor([path + said])).logits[0, len(path) - 1 : -1]
             losses = torch.nn.functional.cross_entropy(logits, torch.tensor(said), reduction="none")
-            weight = torch.tensor([first] + [1.0] * (len(said) - 1))
+            weight = torch.tensor([first] + [others] * (len(said) - 1))
             total, weights = total + float((losses * weight).sum()), weights + float(weight.sum())
         if not last:
             path += renderer.turn(shown.turns[i])

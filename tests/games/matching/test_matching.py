@@ -8,7 +8,11 @@ import pytest
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.games import game_parameters, load_games
+from slim_rl.games.matching.board import generate_boards
+from slim_rl.games.matching.language import Limits, prompt, read_prompt
+from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.games.matching.tasks import MatchingTaskset
 
 
@@ -19,11 +23,75 @@ def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
     assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).observe("player-1") == task.prompt
 
 
+def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
+    taskset = MatchingTaskset(Parameters(patience=(1, 5), question_price=(0, 3)), seed=0)
+    drawn = set()
+    for task in taskset.tasks("train", 64):
+        game = taskset.load(task)
+        prompts = dict(zip(game.seats, map(game.observe, game.seats), strict=True))
+        metrics = game.metrics()
+        patience, price, turns = metrics["patience"], metrics["price"], metrics["turn_limit"] // 2
+        assert patience in range(1, 6) and turns in range(max(2, patience), patience + 3)
+        drawn.add((patience, price))
+        for seat, tells in (("player-1", "Your partner tells"), ("player-2", "You tell")):
+            cost = f" Each score asked for costs {price} percent." if price else ""
+            assert f"\nYou have {turns} turns. {tells} at most {patience} scores.{cost}\nYou see:\n" in prompts[seat]
+    assert len(drawn) > 15
+    plain = MatchingTaskset(Parameters(), seed=0)
+    [task] = plain.tasks("train", 1)
+    assert "\nYou have 10 turns.\nYou see:\n" in task.prompt and "patience" not in plain.load(task).metrics()
+
+
+def game_of(limits):
+    return MatchingGame(next(generate_boards(1, 0, Parameters())), limits)
+
+
+def test_each_cell_asked_for_has_its_price_for_the_one_who_asks():
+    game = game_of(Limits(10, price=5))
+    for text in (
+        "Ava on BLEU and on GloVe, and Ava on BLEU?",
+        "It is 3. And what do you think?",
+        "Ava on BLEU?",
+        "No.",
+    ):
+        game.step(f"[message] {text}")
+    game.step("[propose] " + format_proposal((0, 1, 2)))
+    game.step("[accept]")
+    quality = game.metrics()["quality"]
+    assert 0 < quality <= 1 and game.rewards() == {"player-1": pytest.approx(quality - 0.15), "player-2": quality}
+
+
+def test_a_game_that_reaches_its_limit_earns_nothing_and_what_was_asked_for_is_paid():
+    for price in (0, 2):
+        game = game_of(Limits(3, patience=1, price=price))
+        for text in ("[message] Ava on BLEU?", "[message] I see.", "[propose] " + format_proposal((0, 1, 2))):
+            game.step(text)
+        assert game.turn is None and game.truncated and game.metrics()["quality"] == 0
+        assert game.rewards() == {"player-1": -price / 100, "player-2": 0}
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_prompt_can_be_read_back(short):
+    [board] = generate_boards(1, 1, Parameters(size=4))
+    for player in (0, 1):
+        text = prompt(board.numbers(player), False, Limits(8, 3, 2), player == 1, short)
+        assert ("Take turns." in text) != short
+        assert (read_prompt(text) == board.numbers(player)).all()
+    assert read_prompt("[message] Hello") is None
+
+
+@pytest.mark.parametrize("bounds", [{"patience": (3, 2)}, {"question_price": (-1, 2)}, {"spare_turns": (0, 65)}])
+def test_bounds_that_make_no_sense_are_rejected(bounds):
+    with pytest.raises(ValueError, match=f"{next(iter(bounds))} must be two numbers with"):
+        Parameters(**bounds)
+
+
 def test_a_damaged_seed_or_board_is_rejected():
     taskset = MatchingTaskset(Parameters(), seed=0)
     [task] = taskset.tasks("train", 1)
     taskset.check(task)
     damaged = [({**task.state, "mask1": [[1]]}, "mask1 must be")]
+    damaged += [({**task.state, name: -1}, f"its {name} is -1, not a whole") for name in ("price", "patience")]
     damaged += [({"seed": seed}, r"its seed is .*, not a whole number") for seed in ("1", -1, 1.5, True, None)]
     for (state, reason), use in product(damaged, (taskset.check, taskset.load)):
         with pytest.raises(ValueError, match=reason):
