@@ -210,8 +210,8 @@ def shown(taught):
 
 def test_proposals_alone_come_first_on_boards_of_which_any_share_is_seen_then_few_questions_then_many(taught):
     _, tasks = taught
-    questions = [sorted({task.state["questions"] for task in tasks[lesson]}) for lesson in LESSONS]
-    assert questions == [[0], [0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    questions = [{task.state["questions"] for task in tasks[lesson]} for lesson in LESSONS]
+    assert list(map(min, questions)) == [0, 0, 0] and list(map(max, questions)) == [0, 2, 5]
     seen = [np.array([np.mean(task.state["mask1"]) for task in tasks[lesson]]) for lesson in LESSONS]
     assert seen[0].min() == 0 and seen[0].max() == 1 and seen[0].mean() == pytest.approx(0.6, abs=0.05)
     assert seen[1].mean() == pytest.approx(0.2, abs=0.03) and seen[2].mean() == pytest.approx(0.2, abs=0.03)
