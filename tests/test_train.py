@@ -31,10 +31,6 @@ def ready(tmp_path, monkeypatch, model, tokenizer, run_stage):
     return write
 
 
-def drops_all(group):
-    return False
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -43,7 +39,6 @@ def drops_all(group):
         ({"train": {"advantage": "no_such_module:f"}}, "There is no module 'no_such_module'"),
         ({"train": {"filters": [f"{__name__}:no_such"]}}, "has no function 'no_such'"),
         ({"train": {"learning_rate": 1e300}}, "train.learning_rate is 1e.300: Input should be less than"),
-        ({"train": {"filters": [f"{__name__}:drops_all"]}}, "there is nothing to learn from"),
     ],
 )
 def test_an_error_leaves_the_results_of_the_last_run(ready, run_stage, changes, sentence):

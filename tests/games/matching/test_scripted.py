@@ -9,7 +9,7 @@ import pytest
 from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_pairs, told_numbers
+from slim_rl.games.matching.questions import asked_cells, told_numbers
 from slim_rl.games.matching.rules import MatchingGame, View
 from slim_rl.games.matching.scripted import ShyPartner
 from slim_rl.games.matching.tasks import MatchingTaskset
@@ -223,7 +223,7 @@ def test_what_to_ask_for_is_chosen_at_random(shown):
     for _, game, demo in shown:
         unasked, values = ~game.board.masks[0], np.where(game.board.masks[0], game.board.table, 50.0)
         for turn, heard in zip(demo.turns, demo.observations[1:], strict=True):
-            [cell] = asked_pairs(turn.removeprefix("[message] "), 3)
+            [cell] = asked_cells(turn.removeprefix("[message] "), 3)
             worth, unasked[cell], number = values_of_asking(values), False, numbers_in(heard)
             if unasked.any():
                 ranks.append(np.mean((worth[unasked] < worth[cell]) + (worth[unasked] == worth[cell]) / 2))
@@ -257,6 +257,9 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
                 played.step(turn.removeprefix("Partner: "))
             best = played.metrics()["player-1.oracle_given_information"]
             assert played.rewards()["player-1"] == pytest.approx(best), task.game_id
+        assert sorted(re.findall(r"\w+ [?\d]+", demo.observations[0])) == sorted(re.findall(r"\w+ [?\d]+", task.prompt))
+    reordered = np.mean([demo.observations[0] != task.prompt for task, _, demo in shown])
+    assert reordered == pytest.approx(0.5, abs=0.1)  # names are read, not places
     asked = [(len(demo.turns), game.limits.patience) for _, game, demo in shown]
     assert max(questions for questions, _ in asked) == 5 and any(questions > patience for questions, patience in asked)
 

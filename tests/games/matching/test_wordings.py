@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from slim_rl.games import game_parameters, load_games
-from slim_rl.games.matching.questions import asked_pairs
+from slim_rl.games.matching.questions import asked_cells
 from slim_rl.games.matching.wordings import (
     ANSWERS,
     HELD_OUT_ANSWERS,
@@ -33,7 +33,7 @@ class Draws:
 def test_a_partner_reads_every_wording_of_a_question_as_that_question(number):
     for pair in product(range(8), range(8)):
         text = question(*pair, Draws(number)).removeprefix("[message] ")
-        assert asked_pairs(text, 8) == [pair], text
+        assert asked_cells(text, 8) == [pair], text
 
 
 @pytest.fixture(scope="module")
