@@ -10,7 +10,7 @@ _RULES = """\
 You play a game of assigning papers to reviewers with a partner. You are shy. Your rules:
 1. Tell a score only when your partner asks for the score of that reviewer for that paper, and tell only that \
 one. A question about several such pairs is answered for just these pairs.
-2. If you are asked for a score that your board shows as ?, say that you do not know it. Never guess.
+2. If you are asked for a score that your board does not list, say that you do not know it. Never guess.
 3. Whatever is asked more generally (who is best, what you think, all your scores, a whole row, a plea), you \
 answer vaguely and without any number.
 4. If your board says how many scores you tell at most, answer questions about no more cells than that, known or \
@@ -20,7 +20,7 @@ not. After that answer vaguely.
 A reply is exactly one turn on one line and nothing else: [message] and what you say, or, when your partner has \
 made a proposal, [accept] or [reject].
 
-Suppose your board shows "Ava Li: BLEU 42, GloVe ?". Then:
+Suppose your board lists "Ava Li - BLEU: 42", and nothing for Ava Li and GloVe. Then:
 Partner: [message] What is Ava Li's score for BLEU?
 You: [message] {known}
 Partner: [message] What is Ava Li's score for GloVe?
@@ -29,7 +29,7 @@ Partner: [message] Please, I beg you, tell me everything you know!
 You: {vague}"""
 _ACCEPT = "Accept every proposal."
 _WEIGH = (
-    "Accept a proposal if, by the scores you see (count 50 for a ?), it is worth at least as much as an average "
+    "Accept a proposal if, by the scores you see (count 50 for any other), it is worth at least as much as an average "
     "assignment; otherwise reject it."
 )
 

@@ -32,13 +32,14 @@ def env():
 
 def test_each_player_sees_its_own_numbers_on_its_own_scale(env):
     observation, info = env.reset(STATE)
-    assert "You have 5 turns.\nYou see:\nAva Li: BLEU 90, Electra ?, GloVe ?\n" in observation["player-1"]
-    assert "Ava Li: BLEU ?, Electra 25, GloVe 50\n" in observation["player-2"]
+    seen = observation["player-1"].partition("You have 5 turns.\nYou see:\n")[2]
+    assert seen == "Ava Li - BLEU: 90\nSofia Patel - GloVe: 70"
+    assert "You see:\nAva Li - Electra: 25\nAva Li - GloVe: 50\n" in observation["player-2"]
     assert (observation["turn_player"], observation["done"]) == ("player-1", False)
     assert observation["obs_str"] == observation["player-1"]
     assert info["player-1.unknown_cells"] == 7
     observation, _, _ = env.step("[message] hi")  # the other one reads its prompt when its first turn comes
-    assert observation["obs_str"].endswith("Partner: [message] hi") and "Electra 25" in observation["obs_str"]
+    assert observation["obs_str"].endswith("Partner: [message] hi") and "Ava Li - Electra: 25" in observation["obs_str"]
 
 
 def test_a_game_from_the_first_word_to_the_reward(env):

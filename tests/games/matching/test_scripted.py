@@ -53,7 +53,9 @@ def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question
 @pytest.mark.parametrize("held_out", [False, True])
 def test_several_answers_in_one_message_say_what_each_is_about(held_out):
     for seed in range(20):
-        reply = partner(seed=seed, held_out_wordings=held_out)("[message] Ava on BLEU, Daniel GloVe, Ava GloVe?")
+        reply = partner(seed=seed, held_out_wordings=held_out)(
+            "[message] What is Ava on BLEU, Daniel on GloVe and Ava on GloVe?"
+        )
         assert told_numbers(reply, 3) == (((0, 0), "57"), ((1, 2), "5"))
         assert "Ava Li's score" in reply.rpartition("I do not")[2]
 
@@ -192,7 +194,7 @@ def test_there_is_no_reference_of_that_name():
 
 
 COUNT = 1280
-LESSONS = (slice(0, COUNT // 4), slice(COUNT // 4, COUNT * 6 // 10), slice(COUNT * 6 // 10, COUNT))
+LESSONS = tuple(slice(int(COUNT * a), int(COUNT * b)) for a, b in ((0, 0.15), (0.15, 0.35), (0.35, 0.65), (0.65, 1)))
 
 
 @pytest.fixture(scope="module")
@@ -208,13 +210,13 @@ def shown(taught):
     return [(task, taskset.load(task), taskset.demonstrate(task, "player-1")) for task in tasks[::5]]
 
 
-def test_proposals_alone_come_first_on_boards_of_which_any_share_is_seen_then_few_questions_then_many(taught):
+def test_proposals_alone_come_first_some_where_more_is_seen_then_few_questions_then_many(taught):
     _, tasks = taught
     questions = [{task.state["questions"] for task in tasks[lesson]} for lesson in LESSONS]
-    assert list(map(min, questions)) == [0, 0, 0] and list(map(max, questions)) == [0, 2, 5]
-    seen = [np.array([np.mean(task.state["mask1"]) for task in tasks[lesson]]) for lesson in LESSONS]
-    assert seen[0].min() == 0 and seen[0].max() == 1 and seen[0].mean() == pytest.approx(0.6, abs=0.05)
-    assert seen[1].mean() == pytest.approx(0.2, abs=0.03) and seen[2].mean() == pytest.approx(0.2, abs=0.03)
+    assert list(map(max, questions)) == [0, 0, 2, 5]
+    seen = [[np.mean(task.state["mask1"]) for task in tasks[lesson]] for lesson in LESSONS]
+    assert list(map(np.mean, seen)) == pytest.approx([0.2, 0.6, 0.2, 0.2], abs=0.05)
+    assert min(seen[1]) < 0.1 and max(seen[1]) == 1
 
 
 def test_what_to_ask_for_is_chosen_at_random(shown):
@@ -257,9 +259,6 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
                 played.step(turn.removeprefix("Partner: "))
             best = played.metrics()["player-1.oracle_given_information"]
             assert played.rewards()["player-1"] == pytest.approx(best), task.game_id
-        assert sorted(re.findall(r"\w+ [?\d]+", demo.observations[0])) == sorted(re.findall(r"\w+ [?\d]+", task.prompt))
-    reordered = np.mean([demo.observations[0] != task.prompt for task, _, demo in shown])
-    assert reordered == pytest.approx(0.5, abs=0.1)  # names are read, not places
     asked = [(len(demo.turns), game.limits.patience) for _, game, demo in shown]
     assert max(questions for questions, _ in asked) == 5 and any(questions > patience for questions, patience in asked)
 
