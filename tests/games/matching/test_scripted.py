@@ -54,7 +54,7 @@ def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question
 def test_several_answers_in_one_message_say_what_each_is_about(held_out):
     for seed in range(20):
         reply = partner(seed=seed, held_out_wordings=held_out)(
-            "[message] What is Ava on BLEU, Daniel on GloVe and Ava on GloVe?"
+            "[message] Ava on BLEU? Daniel on GloVe? And Ava on GloVe?"
         )
         assert told_numbers(reply, 3) == (((0, 0), "57"), ((1, 2), "5"))
         assert "Ava Li's score" in reply.rpartition("I do not")[2]
