@@ -35,12 +35,15 @@ class HttpRunner:
             "memory_limit_MB": self._config.memory_bytes >> 20,
         }
         try:
-            async with self._semaphore(), asyncio.timeout(seconds + GRACE_SECONDS), aiohttp.ClientSession() as session:
-                async with session.post(f"{str(self._config.url).rstrip('/')}/run_code", json=body) as answer:
-                    answer.raise_for_status()
-                    return self._read(await answer.json())
+            async with self._semaphore(), asyncio.timeout(seconds + GRACE_SECONDS):
+                return self._read(await self._post(body))
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError, AttributeError) as error:
             return Run("failed", errors=f"{type(error).__name__}: {error}")
+
+    async def _post(self, body: dict[str, Any]) -> Any:
+        url = f"{str(self._config.url).rstrip('/')}/run_code"
+        async with aiohttp.ClientSession(raise_for_status=True) as session, session.post(url, json=body) as answer:
+            return await answer.json()
 
     def close(self) -> None:
         """Nothing is held between calls."""

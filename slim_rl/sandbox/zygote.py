@@ -17,17 +17,18 @@ import types
 from typing import NamedTuple, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import confine  # noqa: E402
-from protocol import REQUEST, RESULT, STATUSES  # noqa: E402
+import confine
+from protocol import REQUEST, RESULT, STATUSES
 
 del sys.path[0]
 
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
 PRELOADED = (
-    "abc array bisect calendar cmath collections.abc contextlib copy dataclasses datetime decimal enum fractions "
-    "functools hashlib heapq io itertools math numbers operator random re statistics string textwrap traceback typing"
-).split()
+    "abc", "array", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
+    "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools", "math", "numbers", "operator",
+    "random", "re", "statistics", "string", "textwrap", "traceback", "typing",
+)  # fmt: skip
 """What programs import most, so that it is not read again for each."""
 
 
@@ -194,9 +195,14 @@ def _take_files(stdin: bytes, ends: list[int], confinement: "confine.Confinement
 
 def _execute(code: types.CodeType) -> int:
     """Run a program as `python main.py` does; returns its exit code."""
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    for name, place, mode, errors in (
+        ("stdin", 0, "r", "strict"),
+        ("stdout", 1, "w", "strict"),
+        ("stderr", 2, "w", "backslashreplace"),
+    ):
+        opened = open(place, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, opened)
+        setattr(sys, f"__{name}__", opened)
     sys.argv = ["main.py"]
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     status = 0
