@@ -20,8 +20,8 @@ class Sandbox:
     """A pool that runs programs, `config.workers` at once. It can be used from several event loops.
 
     Args:
-        world: programs of another world see another hash seed, address layout and calendar clock; those of one world
-            see the same hash seed every time.
+        world: programs of another world see another hash seed, address layout, calendar clock and process number; those
+            of one world see the same hash seed every time.
     """
 
     def __init__(self, config: SandboxConfig | None = None, world: int = 0):

@@ -24,9 +24,6 @@ from slim_rl.sandbox.run import Run, Status
 
 GRACE_SECONDS = 10.0
 """How much longer than the program's limit a zygote may take to answer, before it counts as broken."""
-WORLD_SECONDS = 34_303_661
-"""How far the clock of a world is ahead of the one before: a year, a month and more, so that every part of a date and of
-a time of day differs."""
 
 _FOLDER = Path(__file__).parent
 _PYTHON = os.path.realpath(sys.executable)
@@ -120,7 +117,7 @@ class Zygote:
     """A process of `zygote.py`. One program at a time."""
 
     def __init__(self, protect: bool, world: int, namespaces: bool):
-        parameters = {"readable": _READABLE, "protect": protect, "ahead_seconds": world * WORLD_SECONDS}
+        parameters = {"readable": _READABLE, "protect": protect, "world": world}
         command = [_PYTHON, "-P", "-s", "-S", str(_FOLDER / "zygote.py"), json.dumps(parameters)]
         self._process = subprocess.Popen(
             [*(_bubblewrap() if namespaces else []), *command],

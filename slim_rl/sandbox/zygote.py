@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 import types
 from typing import NamedTuple, NoReturn
@@ -24,6 +25,11 @@ del sys.path[0]
 
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
+WORLD_SECONDS = 34_303_661
+"""How far the clock of a world is ahead of the one before: a year, a month and more, so that every part of a date and of
+a time of day differs."""
+WORLD_PROCESSES = 97
+"""How far the numbers of processes are ahead. In namespaces they begin with 1 in every world."""
 PRELOADED = (
     "abc", "array", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools", "math", "numbers", "operator",
@@ -45,20 +51,24 @@ class Result(NamedTuple):
     errors: bytes = b""
 
 
-def main(readable: list[str], protect: bool, ahead_seconds: int) -> None:
+def main(readable: list[str], protect: bool, world: int) -> None:
     """Serve until standard input ends.
 
     Args:
         readable: files and folders that programs may read.
         protect: whether programs are confined.
-        ahead_seconds: how far the calendar clock is ahead.
+        world: other worlds have another calendar clock and other numbers of processes.
     """
     os.chdir("/")
     for module in PRELOADED:
         __import__(module)
+    for _ in range(WORLD_PROCESSES * world):
+        thread = threading.Thread()  # takes a number as a process does
+        thread.start()
+        thread.join()
     try:
-        if ahead_seconds:
-            confine.shift_clock(ahead_seconds)
+        if world:
+            confine.shift_clock(WORLD_SECONDS * world)
         if protect:
             confine.drop_privileges()
         confinement = confine.Confinement(readable) if protect else None

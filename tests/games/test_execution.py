@@ -10,11 +10,12 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates
 from slim_rl.core.message import said
 from slim_rl.games import game_parameters, load_games
-from slim_rl.games.execution.game import Execution, is_constant, program_in
+from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
 from slim_rl.rollout.play import play
 from slim_rl.sandbox import Run, Sandbox, SandboxConfig
+from slim_rl.sandbox.program import program_in
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
 PARAMETERS = Parameters(seconds=0.5, sandbox=SandboxConfig(workers=1))
@@ -57,22 +58,22 @@ def played(game, reply):
         ("import os\nos._exit(0)", 0.5, "silent"),
         ("import warnings\nwarnings.warn('careful')", 0.5, "silent"),
         ("import sys\nprint('error', file=sys.stderr)", 0.5, "silent"),
-        ("print(", -0.5, "syntax"),
-        ("def f():\nreturn 1", -0.5, "syntax"),
-        ("I would print 1.", -0.5, "syntax"),
-        ("```python\nprint(1)", -0.5, "syntax"),
-        ("print('\ud800')", -0.5, "syntax"),
+        ("print(", -0.5, "syntax_error"),
+        ("def f():\nreturn 1", -0.5, "syntax_error"),
+        ("I would print 1.", -0.5, "syntax_error"),
+        ("```python\nprint(1)", -0.5, "syntax_error"),
+        ("print('\ud800')", -0.5, "syntax_error"),
         ("", -0.5, "no_program"),
         (" \n\t", -0.5, "no_program"),
         ("```python\n\n```", -0.5, "no_program"),
         ("```\nprint(1)\n```\nor\n```\nprint(2)\n```", -0.5, "no_program"),
-        ("1 / 0", -1.0, "error"),
-        ("print(1)\nraise SystemExit(1)", -1.0, "error"),
-        ("print(1)\nraise SystemExit('')", -1.0, "error"),
-        ("raise MemoryError", -1.0, "error"),
-        ("x = ' ' * 10**12", -1.0, "error"),
-        ("print('\\ud800')", -1.0, "error"),
-        ("exec('(')", -1.0, "error"),
+        ("1 / 0", -1.0, "runtime_error"),
+        ("print(1)\nraise SystemExit(1)", -1.0, "runtime_error"),
+        ("print(1)\nraise SystemExit('')", -1.0, "runtime_error"),
+        ("raise MemoryError", -1.0, "runtime_error"),
+        ("x = ' ' * 10**12", -1.0, "runtime_error"),
+        ("print('\\ud800')", -1.0, "runtime_error"),
+        ("exec('(')", -1.0, "runtime_error"),
         ("while True: pass", -1.0, "timeout"),
         ("print(1, flush=True)\nwhile True: pass", -1.0, "timeout"),
         ("while True: print('x' * 1000)", -1.0, "killed"),
@@ -140,7 +141,7 @@ def test_demonstrations_run_less_than_six_times_in_ten(grammar):
     assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     game = [Execution("g", "", PARAMETERS, grammar._sandbox, [], "") for _ in shown]
     runs = [played(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
-    assert 0.45 < sum(runs) / len(runs) < 0.65 and len(set(shown)) > 200
+    assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 200
 
 
 def test_tasks_of_different_purposes_differ(grammar):

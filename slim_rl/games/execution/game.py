@@ -1,7 +1,6 @@
 """One seat, one turn: its reply is a program."""
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
@@ -9,27 +8,21 @@ from slim_rl.core.message import Message, Tool, heard
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Run, Sandbox
 from slim_rl.sandbox.grading import Case, grade
+from slim_rl.sandbox.program import program_in
 
 SEAT = "author"
 REWARDS = {
     "printed": 1.0,
     "silent": 0.5,
-    "syntax": -0.5,
+    "syntax_error": -0.5,
     "no_program": -0.5,
-    "error": -1.0,
+    "runtime_error": -1.0,
     "timeout": -1.0,
     "killed": -1.0,
 }
 """`printed`: it ended well and printed something that is not blank. `silent`: it ended well. `no_program`: there is none
 in the reply, or more than one. `killed`: it crashed or printed too much."""
-_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-
-
-def program_in(reply: str) -> str | None:
-    """The program in a reply: its only fenced block, or all of it if there is no fence. None if it is blank, or if there
-    are several blocks."""
-    blocks = _BLOCK.findall(reply) or [reply]
-    return blocks[0] if len(blocks) == 1 and blocks[0].strip() else None
+_ENDED = {"error": "runtime_error", "syntax": "syntax_error"}
 
 
 class Execution:
@@ -72,7 +65,9 @@ class Execution:
         if run.status == "failed":
             raise GameFailed(f"SandboxFailed: {run.errors}")
         self._program = program
-        self._outcome = run.status if run.status != "ok" else "printed" if run.output.strip() else "silent"
+        self._outcome = _ENDED.get(run.status, run.status)
+        if run.status == "ok":
+            self._outcome = "printed" if run.output.strip() else "silent"
 
     async def _run(self, program: str) -> Run:
         seconds = self._parameters.seconds

@@ -117,14 +117,14 @@ def _value(x: int, first: str, a: int, second: str, b: int) -> int:
 
 
 def _written(formula: str, given: int, rng: np.random.Generator) -> str:
-    """A program by somebody who prints without computing one time in ten, and otherwise makes a mistake one time in
-    two."""
+    """A program by somebody who prints without computing one time in ten, and otherwise makes a mistake two
+    times in three."""
     if rng.random() < 0.1:
         return f"print({rng.choice(_DIGITS)})"
     head, back, show = "def f(x):", f"    return {formula}", f"print(f({given}))"
     if rng.random() < 0.25:
         back = back[:-1] + str(rng.choice(_DIGITS))  # runs, and is usually wrong
-    if rng.random() < 0.5:
+    if rng.random() < 0.67:
         mistakes = {
             0: ("def f(x)", back, show),
             1: (head, back.strip(), show),
