@@ -4,7 +4,6 @@ Bubblewrap's namespaces are put around a zygote where they work. They hide files
 seccomp hold with or without them.
 """
 
-import json
 import os
 import select
 import shutil
@@ -25,9 +24,16 @@ from slim_rl.sandbox.run import Run, Status
 GRACE_SECONDS = 10.0
 """How much longer than the program's limit a zygote may take to answer, before it counts as broken."""
 
-_FOLDER = Path(__file__).parent
+_FOLDER = str(Path(__file__).parent)
 _PYTHON = os.path.realpath(sys.executable)
 _READABLE = [f"{sys.base_prefix}/lib", "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
+_START = """
+import sys
+sys.path.insert(0, {!r})
+import zygote
+del sys.path[0]
+zygote.main(readable={!r}, protect={!r}, world={!r})
+"""
 _PROBE = """
 import ctypes, os
 try:
@@ -117,8 +123,7 @@ class Zygote:
     """A process of `zygote.py`. One program at a time."""
 
     def __init__(self, protect: bool, world: int, namespaces: bool):
-        parameters = {"readable": _READABLE, "protect": protect, "world": world}
-        command = [_PYTHON, "-P", "-s", "-S", str(_FOLDER / "zygote.py"), json.dumps(parameters)]
+        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE, protect, world)]
         self._process = subprocess.Popen(
             [*(_bubblewrap() if namespaces else []), *command],
             stdin=subprocess.PIPE,
@@ -192,6 +197,6 @@ class Zygote:
 
 def _bubblewrap() -> list[str]:
     """A command that runs what follows in namespaces of its own, with no files but Python's."""
-    shown = [_PYTHON, str(_FOLDER), *_READABLE]
+    shown = [_PYTHON, _FOLDER, *_READABLE]
     binds = [word for path in shown if os.path.exists(path) for word in ("--ro-bind", path, path)]
     return ["bwrap", "--unshare-all", "--cap-drop", "ALL", "--chdir", "/", *binds]

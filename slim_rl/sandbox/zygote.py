@@ -1,13 +1,12 @@
-"""A clean interpreter that forks a confined child for each program: `python -P -s -S zygote.py`.
+"""A clean interpreter that forks a confined child for each program.
 
 It reads requests from standard input and writes results to standard output; `local.py` is its only caller. Of what a
-child does, only its exit status, its bytes and its time are believed.
+child does, only its exit status, its bytes and its time are believed. Imports nothing of ours but its neighbours here.
 """
 
 import atexit
 import fcntl
 import gc
-import json
 import os
 import select
 import signal
@@ -17,11 +16,8 @@ import time
 import types
 from typing import NamedTuple, NoReturn
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import confine
 from protocol import REQUEST, RESULT, STATUSES
-
-del sys.path[0]
 
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
@@ -249,7 +245,3 @@ def _write(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
-
-
-if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))

@@ -10,7 +10,7 @@ from slim_rl.analysis.statistics import share
 from slim_rl.core.episode import Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import heard, said
-from slim_rl.studies.accuracy.measures import pass_at_k
+from slim_rl.rollout.summary import pass_at_k
 from tests.studies.runs import ADDING, report_on, solved, write, write_solved
 
 GAMES = {ADDING: {}}

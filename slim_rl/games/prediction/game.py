@@ -94,9 +94,10 @@ class Prediction:
 
     def metrics(self) -> Mapping[str, float]:
         """`valid`: whether the program could be asked about; `lines` of it; `predicted`: the share of right predictions,
-        only of a valid one."""
+        only of a valid one; `successful_predictions_count`: how many were right."""
         found = {"valid": float(self._output is not None), "lines": float(len(self._program.splitlines()))}
         if self._predictions:
+            found["successful_predictions_count"] = float(sum(self._predictions))
             found["predicted"] = sum(self._predictions) / len(self._predictions)
         return found
 

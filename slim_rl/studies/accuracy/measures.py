@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, paired_difference, share, step_estimates
 from slim_rl.core.errors import UserError
 from slim_rl.rollout.shards import Shard, shards
+from slim_rl.rollout.summary import pass_at_k
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.studies.study import Found
 
@@ -21,12 +22,6 @@ MOSTLY = 0.5
 """Share of the episodes from which on a policy has collapsed; see `Accuracy.collapsed`."""
 _OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard", "passed")
 """Columns that are no means of their own, besides those of seats, their rewards, and calls by status."""
-
-
-def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Probability that at least one of k samples passes, without bias from `samples` of which `passed` did
-    (Chen et al. 2021, arXiv 2107.03374, eq. 1)."""
-    return 1 - comb(samples - passed, k) / comb(samples, k)
 
 
 def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
