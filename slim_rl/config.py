@@ -61,7 +61,8 @@ class Config(Section):
     def own_code(self) -> list[Path]:
         """The user's own code, which the import paths in the parameters name: whole modules and packages."""
         functions = [name for name in (self.train.advantage, *self.train.filters) if ":" in name]
-        games = {name.partition(":")[0] for name in self.games} - set(folders_in("slim_rl.games"))
+        played = {*self.games, *(benchmark.game for benchmark in self.evaluate.benchmarks.values())}
+        games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
         judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
         studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
         return own_files([*functions, *games, *studies])
@@ -99,6 +100,8 @@ class Config(Section):
             return self
         if self.train.averaging_decay:
             raise ValueError("train.averaging_decay needs train.backend: local")
+        if self.evaluate.every_steps:
+            raise ValueError("evaluate.every_steps needs train.backend: local; with slime give slime.evaluate_every")
         if self.train.optimizer == "muon":
             raise ValueError("train.optimizer: muon needs train.backend: local")
         if "no_failed_episode" not in self.train.filters:

@@ -1,9 +1,11 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
 import copy
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,6 +13,7 @@ from dvclive import Live
 from transformers import AutoTokenizer
 
 from slim_rl.config import Config, load_config
+from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_folder, load_model
@@ -28,6 +31,7 @@ from slim_rl.runtime.work import fingerprint, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.training.advantages import find_estimator
+from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
 from slim_rl.training.pool import SEAT
@@ -37,6 +41,8 @@ GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
 ROLLOUTS, CURVES = Path("data/rollouts"), Path("reports/training")
 PARAMETERS = ("seed", "threads", "concurrency", "games", "model", "train")
+SHOWN_AS = {"reward": "reward/avg_batch_reward"}
+"""Metrics that the curves show under another name."""
 
 Games = Mapping[str, NamedGame]
 Tasks = Mapping[str, Sequence[Task]]
@@ -69,6 +75,8 @@ def work(config: Config, games: Games) -> Path:
     """The folder of the run's unfinished work."""
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
     inputs, base = [config.work_inputs(*PARAMETERS), *files], checkpoint_folder(str(BASE))
+    if config.evaluate.every_steps:
+        inputs.append(config.evaluate.model_dump(mode="json", include={"every_steps", "benchmarks"}))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
         return Path(".work/slime", fingerprint(*inputs, base / "config.json", weights))
@@ -84,7 +92,9 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
     for name, game in games.items():
         context = model.config.max_position_embeddings
         check_context(game, tasks[name], rules.renderer, context, turn_tokens)
-    names = config.players - {SEAT}
+    benchmarks = config.evaluate.benchmarks
+    seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
+    names = (config.players | seated) - {SEAT}
     paid = service_makers(names, services)
     fixed = {**paid, **checkpoint_makers(names, config.model.thinking, turn_tokens, temperature)}
 
@@ -94,8 +104,24 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
 
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
     status = services.status if paid else None
-    with curves() as log:
-        train(config.train, model, reference, mixture, seating, config.concurrency, folder, log, status)
+    measured = None
+    if config.evaluate.every_steps:
+        measured = Benchmarks(
+            benchmarks,
+            config.evaluate.every_steps,
+            config.seed,
+            lambda temperature: replace(rules, temperature=temperature),
+            fixed,
+            config.concurrency,
+            folder / "benchmarks",
+        )
+    with curves() as log, wandb_curves(config.train.wandb_project, folder) as log_too:
+
+        def on_step(metrics: dict[str, float]) -> None:
+            log(metrics)
+            log_too(metrics)
+
+        train(config.train, model, reference, mixture, seating, config.concurrency, folder, on_step, status, measured)
     save_model(TRAINED, model, tokenizer)
 
 
@@ -134,10 +160,29 @@ def curves() -> Iterator[Callable[[dict[str, float]], None]]:
                 new = Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False)
                 live = opened.enter_context(new)
             for name, value in metrics.items():
-                live.log_metric(name, value)
+                live.log_metric(SHOWN_AS.get(name, name), value)
             live.next_step()
 
         yield log
+
+
+@contextmanager
+def wandb_curves(project: str | None, folder: Path) -> Iterator[Callable[[dict[str, float]], None]]:
+    """The same for Weights & Biases; nothing without a project. A resumed run goes on in the same curves.
+
+    Raises:
+        UserError: the package is not installed.
+    """
+    if project is None:
+        yield lambda metrics: None
+        return
+    try:
+        import wandb
+    except ImportError:
+        raise UserError("train.wandb_project needs the package wandb: pip install wandb==0.31.0.") from None
+    with wandb.init(project=project, id=folder.name, dir=str(folder), resume="allow") as run:
+        steps = itertools.count()
+        yield lambda metrics: run.log({SHOWN_AS.get(n, n): v for n, v in metrics.items()}, step=next(steps))
 
 
 def publish_snapshots(folder: Path) -> None:

@@ -31,7 +31,7 @@ def parameters(tmp_path, **sections):
         ("games", {"matching": {"size": 9}}, "games.matching.size is 9: Input should be less than or equal to 8"),
         ("games", {"matching": {"sise": 3}}, "there is no parameter games.matching.sise; is it size that was meant?"),
         ("games", {"matching": {"scale_range": [5, 2]}}, "scale_range must be two numbers with 1 <= low <= high"),
-        ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of kuhn, matching"),
+        ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of execution, kuhn, matching"),
         ("games", {"matching": {"seating": ["scripted"]}}, "one of seating must be policy"),
         (
             "games",
@@ -44,7 +44,7 @@ def parameters(tmp_path, **sections):
         ("studies", {"askign": {}}, "there is no study 'askign'"),
         ("studies", {"nope.x": {}}, "there is no study 'nope.x'; name one of accuracy, asking, matches, or the import"),
         ("studies", {"json": {}}, "Python finds no module 'json.parameters'"),
-        ("games", {"nope.x:y": {}}, "there is no game 'nope.x'; name one of kuhn, matching"),
+        ("games", {"nope.x:y": {}}, "there is no game 'nope.x'; name one of execution, kuhn, matching"),
         ("games", {"json": {}}, "the module json is not a game: it has no Parameters and no taskset"),
         ("games", {"..x": {}}, "there is no game '..x'"),
     ],

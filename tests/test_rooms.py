@@ -15,7 +15,7 @@ TEXTS = sorted(
     if path.suffix in (".py", ".j2", ".js", ".css", ".yaml")
     and not re.match(r"slim_rl/(games|studies)/\w+/", str(path.relative_to(ROOT)))
 )
-ENGLISH = {"matching"}
+ENGLISH = {"matching", "execution", "prediction"}
 """Names that are English words too: they count where they are quoted or imported."""
 
 

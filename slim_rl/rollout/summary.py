@@ -1,17 +1,25 @@
 """What a log says of a set of episodes."""
 
 from collections.abc import Sequence
+from math import comb
 
 import numpy as np
 
 from slim_rl.core.episode import Episode
 
 
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """Probability that at least one of k samples passes, without bias from `samples` of which `passed` did
+    (Chen et al. 2021, arXiv 2107.03374, eq. 1)."""
+    return 1 - comb(samples - passed, k) / comb(samples, k)
+
+
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
     """Means over the episodes that ended; empty without any.
 
     `reward` of the policy, `truncated`, `sampled_tokens`; and for each game `env/NAME/reward`,
-    `env/NAME/episodes` and every metric that the game reports, `env/NAME/METRIC`.
+    `env/NAME/episodes` and every metric that the game reports, `env/NAME/METRIC`. A metric that ends in
+    `_count` is also summed over all games: `reward/METRIC`.
     """
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:
@@ -21,6 +29,8 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
         "truncated": float(np.mean([e.status == "truncated" for e in ended])),
         "sampled_tokens": float(np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in ended])),
     }
+    for name in dict.fromkeys(name for e in ended for name in e.metrics if name.endswith("_count")):
+        means[f"reward/{name}"] = sum(e.metrics.get(name, 0.0) for e in ended)
     for game in dict.fromkeys(e.game for e in ended):
         played = [e for e in ended if e.game == game]
         means[f"env/{game}/episodes"] = float(len(played))

@@ -1,8 +1,11 @@
 """Parameters of the evaluation that all studies share."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import Field, model_validator
 
 from slim_rl.core.parameters import Section
+from slim_rl.training.config import BenchmarkConfig
 
 
 class EvaluateConfig(Section):
@@ -12,3 +15,14 @@ class EvaluateConfig(Section):
     server: str | None = Field(None, pattern=r"\{model\}.*\{port\}|\{port\}.*\{model\}")
     """Command line of a server that speaks SGLang's HTTP interface, with {model} and {port} in it, to play the
     checkpoints with; without it the local engine does. For models that it cannot hold or does not know."""
+    every_steps: int | None = Field(None, ge=1)
+    """Training steps between two evaluations on `benchmarks`, which come first before training and last after it; null
+    for none. With `train.backend: local`; with `slime` see `slime.evaluate_every`."""
+    benchmarks: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], BenchmarkConfig] = Field(default_factory=dict)
+    """By the name under which the curves show them: `mbpp_eval/pass_rate`."""
+
+    @model_validator(mode="after")
+    def _benchmarks_have_an_interval(self) -> "EvaluateConfig":
+        if bool(self.benchmarks) != (self.every_steps is not None):
+            raise ValueError("evaluate.every_steps is the interval of evaluate.benchmarks; give both or neither")
+        return self

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from slim_rl.core.parameters import Section
+from slim_rl.core.parameters import GameParameters, Section
+from slim_rl.games import game_parameters
 from slim_rl.rollout.filters import FILTERS
 from slim_rl.runtime.imports import check_name
 
@@ -86,6 +87,9 @@ class TrainConfig(Section):
     """Steps between frozen copies of the policy, from the first step on. They are opponents and are evaluated."""
     pool_size: int = Field(0, ge=0)
     """Number of recent snapshots in the opponent pool, which the player `pool` is drawn from."""
+    wandb_project: str | None = None
+    """Weights & Biases project that gets the training curves, too, with `backend: local`; needs the package wandb.
+    WANDB_MODE=offline writes them to disk alone. With `backend: slime` see `slime.wandb_project`."""
 
     @field_validator("filters")
     @classmethod
@@ -112,3 +116,29 @@ class TrainConfig(Section):
                 "than group, and train.filters without reward_varies"
             )
         return self
+
+
+class BenchmarkConfig(Section):
+    """Held-out tasks of a game that the policy plays now and then while it is trained. The game need not be one of
+    those that it is trained on."""
+
+    game: str
+    """A name as in `games`."""
+    parameters: SerializeAsAny[GameParameters]
+    """Of that game, as in `games`."""
+    tasks: int = Field(500, ge=1)
+    """The first so many of the game's held-out tasks."""
+    samples: int = Field(1, ge=1)
+    """Episodes of each task; pass@k is known for k up to this."""
+    temperature: float = Field(1.0, ge=0)
+    pass_reward: float = 1.0
+    """The least reward with which a task counts as solved."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_game(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("game"), str):
+            return given
+        parameters = given.get("parameters")
+        parsed = parameters if isinstance(parameters, GameParameters) else game_parameters(given["game"], parameters)
+        return {**given, "parameters": parsed}

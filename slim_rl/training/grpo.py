@@ -30,6 +30,7 @@ from slim_rl.rollout.shards import count_failures
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import advantages
+from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
@@ -71,6 +72,7 @@ def train(
     folder: Path,
     on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
     status: Callable[[], str] | None = None,
+    benchmarks: Benchmarks | None = None,
 ) -> None:
     """Train `model` in place for `config.steps` steps, going on from what `folder` holds.
 
@@ -83,6 +85,7 @@ def train(
         on_step: is called with each step's metrics by name, those of the steps before an interruption too.
         status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without one, a
             killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
+        benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
 
     Raises:
         UserError: a filter or the advantage estimator does not exist.
@@ -92,6 +95,7 @@ def train(
     engine = LocalEngine(model)
     # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
     averaged = copy.deepcopy(model) if config.averaging_decay else model
+    measured = engine if averaged is model else LocalEngine(averaged)
     run = _resume(folder / "state.pt", model, averaged, optimizers)
     pool = Pool(config, folder / "snapshots", averaged, run.step)
     seating = make_seating({"policy": engine, **pool.engines})
@@ -99,6 +103,7 @@ def train(
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
         while run.step < config.steps:
+            benchmarked = benchmarks.at(run.step, measured) if benchmarks else {}
             rollouts = folder / "rollouts" / f"step-{run.step:05d}"
             groups, played, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
             for used in (engine, *pool.engines.values()):
@@ -110,6 +115,7 @@ def train(
                 "groups_dropped": len(played) - len(groups),
                 "failures": count_failures(rollouts),
                 "updated": float(bool(groups)),
+                **benchmarked,
             }
             if groups:
                 metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.estimator))
@@ -127,6 +133,10 @@ def train(
             on_step(metrics)
             bar.set_postfix_str(f"reward {metrics.get('reward', math.nan):.3f}")
             bar.update()
+    if benchmarks and len(run.history) == config.steps:
+        run.history.append(benchmarks.at(run.step, measured, last=True))
+        _save(folder / "state.pt", model, averaged, optimizers, run)
+        on_step(run.history[-1])
     model.load_state_dict(averaged.state_dict())
 
 

@@ -296,5 +296,5 @@ def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_f
     trained, _ = load_model(Path("models/trained"))
     assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), model.parameters(), strict=True))
     assert [e.step for e in read_episodes(Path("data/rollouts"))] == [0, 1, 2]
-    curve = Path("reports/training/plots/metrics/reward.tsv").read_text().split()
+    curve = Path("reports/training/plots/metrics/reward/avg_batch_reward.tsv").read_text().split()
     assert curve[-1] == "0.2"

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from slim_rl.analysis.statistics import share
+from slim_rl.core.episode import Turn
 from slim_rl.core.errors import UserError
-from slim_rl.studies.accuracy.measures import pass_at_k
-from tests.studies.runs import ADDING, report_on, write_solved
+from slim_rl.core.message import heard, said
+from slim_rl.rollout.summary import pass_at_k
+from tests.studies.runs import ADDING, report_on, solved, write, write_solved
 
 GAMES = {ADDING: {}}
 
@@ -99,3 +101,36 @@ def test_no_finished_episode_is_a_sentence(tmp_path):
     write_solved(tmp_path, [], [1], steps=0)
     with pytest.raises(UserError, match=r"no finished episodes in .*held-out/base to analyze; `dvc repro` plays them"):
         report_on(tmp_path, GAMES)
+
+
+def one_reply(model, share):
+    """Episodes of which this share has the same reply."""
+    for episode in solved(model, [1] * 20, samples=1):
+        same = int(episode.game_id.removeprefix("held-")) < share * 20
+        episode.turns = [Turn("solver", heard("?"), said("print(1)" if same else episode.game_id))]
+        yield episode
+
+
+@pytest.mark.parametrize(("base", "trained", "collapsed"), [(0.1, 0.9, True), (0.1, 0.4, False), (0.8, 0.9, False)])
+def test_a_policy_that_says_the_same_everywhere_has_collapsed(base, trained, collapsed, tmp_path):
+    for model, same in (("base", base), ("trained", trained)):
+        write(tmp_path / f"data/episodes/{ADDING}/held-out/{model}", one_reply(model, same))
+    found = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())
+    assert (found["outcome"] == "collapsed") == collapsed
+    assert found["trained"]["distinct_replies"] == 20 - trained * 20 + 1
+    if collapsed:
+        assert found["verdict"].startswith(
+            "The policy has collapsed: one reply makes up 90% of its episodes, before training 10%. "
+            "Distinct replies: 19 before and 3 after"
+        )
+
+
+def test_a_policy_whose_replies_do_not_depend_on_the_task_has_collapsed(tmp_path):
+    for model, least in (("base", 15), ("trained", 5)):
+        episodes = list(solved(model, [1] * 20))
+        for number, episode in enumerate(episodes):
+            episode.metrics["degenerate"] = float(number >= least)
+        write(tmp_path / f"data/episodes/{ADDING}/held-out/{model}", episodes)
+    found = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())
+    assert found["outcome"] == "collapsed"
+    assert "75% of its replies do not depend on the task, before training 25%" in found["verdict"]

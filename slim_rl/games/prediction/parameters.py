@@ -1,0 +1,32 @@
+"""Parameters of the game."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from slim_rl.core.parameters import GameParameters, PlayerName
+from slim_rl.sandbox import SandboxConfig
+
+
+class Parameters(GameParameters):
+    seating: tuple[PlayerName, ...] = ("policy", "policy")
+    """The author, then the predictors: one, or as many as `predictors` says."""
+    reward: Literal["zero_sum", "learnability"] = "zero_sum"
+    """Of the author. `zero_sum`: 1 if the prediction is wrong, -1 if it is right. `learnability`: 1 less the share of
+    right predictions, 0 if all are right or none is (Zhao et al. 2025, Absolute Zero, arXiv 2505.03335, eq. 4). A
+    predictor earns 1 or -1."""
+    predictors: int = Field(1, ge=1)
+    """They do not hear of each other. `learnability` needs several."""
+    output_characters: int = Field(200, ge=1)
+    """A program that prints more is not asked about."""
+    seconds: float = Field(1.0, gt=0)
+    """Time limit of a program."""
+    step_seconds: float = Field(600.0, gt=0)
+    """Programs wait for a worker of the sandbox, so this is long."""
+    sandbox: SandboxConfig = SandboxConfig()
+
+    @model_validator(mode="after")
+    def _the_reward_has_its_predictors(self) -> "Parameters":
+        if (self.reward == "learnability") != (self.predictors > 1):
+            raise ValueError("reward: learnability needs predictors of 2 or more, and reward: zero_sum one")
+        return self

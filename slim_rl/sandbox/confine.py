@@ -1,0 +1,190 @@
+"""What a process may no longer do: Landlock, a seccomp allow-list and resource limits, by ctypes.
+
+Needs no privilege and holds for root, too. It runs inside the sandbox's interpreter, so it imports nothing of ours.
+Landlock: https://docs.kernel.org/userspace-api/landlock.html. Seccomp: seccomp(2) and linux/filter.h.
+Only Linux on x86-64: numbers of system calls differ elsewhere.
+"""
+
+import ctypes
+import math
+import os
+import resource
+import signal
+import struct
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.getauxval.restype = ctypes.c_ulong
+
+# linux/prctl.h and linux/capability.h
+_PDEATHSIG, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 22, 38
+_SECCOMP_FILTER, _CAPABILITY_VERSION = 2, 0x20080522
+
+# linux/landlock.h; the numbers of its system calls are the same on every architecture
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""How many rights on files an ABI knows; later ones know no more."""
+
+# System calls of x86-64, asm/unistd_64.h. Everything else fails with EPERM: no sockets, processes, threads, signals
+# to others, mounts, namespaces, keys, io_uring, bpf, shared memory, changes of files or limits.
+_ALLOWED = {
+    "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
+    "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
+    "pread64": 17, "readv": 19, "writev": 20, "access": 21, "select": 23, "sched_yield": 24, "mremap": 25,
+    "madvise": 28, "dup": 32, "dup2": 33, "pause": 34, "nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38,
+    "getpid": 39, "exit": 60, "uname": 63, "getcwd": 79, "gettimeofday": 96, "getrusage": 98, "times": 100,
+    "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "sigaltstack": 131, "gettid": 186,
+    "time": 201, "futex": 202, "sched_getaffinity": 204, "getdents64": 217, "restart_syscall": 219,
+    "clock_gettime": 228, "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262,
+    "faccessat": 269, "pselect6": 270, "ppoll": 271, "dup3": 292, "getrandom": 318, "statx": 332, "faccessat2": 439,
+}  # fmt: skip
+_OPEN, _OPENAT, _IOCTL, _FCNTL = 2, 257, 16, 72
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_IOCTLS = (0x5401, 0x5450, 0x5451)  # TCGETS, FIONCLEX, FIOCLEX
+_FCNTLS = (0, 1, 2, 3, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC: none that sends a signal or locks
+
+# linux/bpf_common.h and linux/seccomp.h
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_X86_64, _X32 = 0xC000003E, 0x40000000
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000  # allowed, EPERM, the process is killed
+
+
+class Unavailable(Exception):
+    """This machine cannot confine a process."""
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def _instruction(code: int, value: int = 0, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _program() -> bytes:
+    """The seccomp filter, as BPF."""
+    refuse, allow = _instruction(_RETURN, _REFUSE), _instruction(_RETURN, _ALLOW)
+
+    def argument(number: int) -> bytes:
+        return _instruction(_LOAD, _ARGUMENTS + 8 * number)  # its lower 32 bits
+
+    def only(values: tuple[int, ...]) -> bytes:
+        tests = (_instruction(_JUMP_EQUAL, v, len(values) - i) for i, v in enumerate(values))
+        return argument(1) + b"".join(tests) + refuse + allow
+
+    def reading(number: int) -> bytes:
+        return argument(number) + _instruction(_JUMP_ANY_BIT, _WRITING, 0, 1) + refuse + allow
+
+    parts = [
+        _instruction(_LOAD, _ARCHITECTURE),
+        _instruction(_JUMP_EQUAL, _X86_64, 1) + _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _NUMBER),
+        _instruction(_JUMP_AT_LEAST, _X32, 0, 1) + _instruction(_RETURN, _KILL),
+    ]
+    for call, body in (
+        (_OPEN, reading(1)),
+        (_OPENAT, reading(2)),
+        (_IOCTL, only(_IOCTLS)),
+        (_FCNTL, only(_FCNTLS)),
+    ):
+        parts.append(_instruction(_JUMP_EQUAL, call, 0, len(body) // 8) + body)
+    numbers = sorted(_ALLOWED.values())
+    parts += [_instruction(_JUMP_EQUAL, call, len(numbers) - i) for i, call in enumerate(numbers)]
+    return b"".join(parts) + refuse + allow
+
+
+class Confinement:
+    """What a program may use, prepared once; `enter` is cheap. `rules` is an open file that it needs.
+
+    Args:
+        readable: files and folders that may be read; nothing may be written.
+
+    Raises:
+        Unavailable: the kernel has no Landlock or no seccomp, or another processor.
+    """
+
+    def __init__(self, readable: list[str]):
+        if os.uname().machine != "x86_64":
+            raise Unavailable("it runs on x86-64 alone")
+        abi = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+        if abi < 1:
+            raise Unavailable("the kernel has no Landlock")
+        files = (1 << _RIGHTS.get(abi, 16)) - 1
+        network, scopes = (3 if abi >= 4 else 0), (3 if abi >= 6 else 0)
+        words = struct.pack("=QQQ", files, network, scopes)[: 8 * (1 + (abi >= 4) + (abi >= 6))]
+        self.rules = _check(_libc.syscall(_CREATE_RULESET, words, ctypes.c_size_t(len(words)), 0))
+        for path in filter(os.path.exists, readable):
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rights = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
+            _check(_libc.syscall(_ADD_RULE, self.rules, 1, struct.pack("=Qi", rights, opened), 0))
+            os.close(opened)
+        program = _program()
+        self._filter = _Filter(len(program) // 8, program)
+
+    def enter(self) -> None:
+        """Confine this process for ever."""
+        _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check(_libc.syscall(_RESTRICT_SELF, self.rules, 0))
+        os.close(self.rules)
+        _check(_libc.prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.byref(self._filter), 0, 0))
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        raise Unavailable(os.strerror(ctypes.get_errno()))
+    return result
+
+
+def drop_privileges() -> None:
+    """Give up all capabilities, and the right to get any."""
+    _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    _check(_libc.capset(header, none))
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, and hide its memory from other processes."""
+    _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def limit(cpu_seconds: float, memory_bytes: int) -> None:
+    """Bound processor time, address space, open files and what may be written to a file."""
+    for kind, most in (
+        (resource.RLIMIT_CPU, math.ceil(cpu_seconds) + 1),
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+
+
+def shift_clock(seconds: int) -> None:
+    """Let this process and its children see a calendar clock that is `seconds` ahead.
+
+    The kernel maps the code that reads the clock into every process (vdso(7)). It is replaced by code that makes the
+    system call and adds to its result.
+    """
+    vdso = ctypes.CDLL("linux-vdso.so.1")
+    add = struct.pack("<i", seconds)
+    codes = {
+        # mov eax, 228; syscall; test edi, edi; jne +7; add qword [rsi], seconds; ret
+        "__vdso_clock_gettime": b"\xb8\xe4\x00\x00\x00\x0f\x05\x85\xff\x75\x07\x48\x81\x06" + add + b"\xc3",
+        # mov eax, 96; syscall; test rdi, rdi; je +7; add qword [rdi], seconds; ret
+        "__vdso_gettimeofday": b"\xb8\x60\x00\x00\x00\x0f\x05\x48\x85\xff\x74\x07\x48\x81\x07" + add + b"\xc3",
+        # push rdi; xor edi, edi; mov eax, 201; syscall; pop rdi; add rax, seconds; test rdi, rdi; je +3;
+        # mov [rdi], rax; ret
+        "__vdso_time": b"\x57\x31\xff\xb8\xc9\x00\x00\x00\x0f\x05\x5f\x48\x05" + add + b"\x48\x85\xff\x74\x03\x48\x89\x07\xc3",
+    }  # fmt: skip
+    base = _libc.getauxval(33)  # AT_SYSINFO_EHDR
+    header = ctypes.string_at(base, 64)
+    sections, entry, count = *struct.unpack_from("<Q", header, 40), *struct.unpack_from("<HH", header, 58)
+    size = -(-(sections + entry * count) // resource.getpagesize()) * resource.getpagesize()
+    _check(_libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size), 7))  # the kernel does not allow a part of it
+    for name, code in codes.items():
+        ctypes.memmove(getattr(vdso, name), code, len(code))

@@ -1,0 +1,160 @@
+"""Grades programs where they cannot reach: their results come out as literals and are compared here.
+
+The expected values never enter the sandbox that runs the program. So it does not matter what a program does to its
+interpreter: to pass, it has to print the right values, and it can only compute them.
+
+The rule for results that are no literals (own classes, `Counter`, infinite numbers): they are wrong, and counted as
+`unreadable`. Of MBPP's 974 reference solutions, docs/sandbox.md says how many this concerns.
+"""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from slim_rl.sandbox import Run, Sandbox
+
+Verdict = Literal["right", "wrong", "raised", "unreadable"]
+"""`raised`: there is no result. `unreadable`: the result is no literal."""
+MAX_CALLS = 1000
+"""A `check` that calls its candidate more often has failed."""
+
+
+class Case(NamedTuple):
+    """A call and what it should return."""
+
+    call: str
+    """An expression: "f(1, 2)"."""
+    expected: Any
+
+
+@dataclass(frozen=True)
+class Grade:
+    run: Run
+    """The last run of the program."""
+    verdicts: tuple[Verdict, ...]
+    """Of each test; all `raised` if the program ended early."""
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict == "right" for verdict in self.verdicts)
+
+
+def parse_tests(assertions: Sequence[str]) -> list[Case]:
+    """The tests in assertions of the form `assert f(...) == literal`.
+
+    Raises:
+        ValueError: an assertion has another form, so it cannot be checked outside of the sandbox.
+    """
+    return [_case(text) for text in assertions]
+
+
+def _case(text: str) -> Case:
+    body = ast.parse(text.strip()).body
+    if len(body) == 1 and isinstance(body[0], ast.Assert) and isinstance(body[0].test, ast.Compare):
+        compared = body[0].test
+        if len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq) and isinstance(compared.left, ast.Call):
+            try:
+                return Case(ast.unparse(compared.left), ast.literal_eval(compared.comparators[0]))
+            except ValueError:
+                pass
+    raise ValueError(f"{text!r} is not of the form `assert f(...) == literal`")
+
+
+async def grade(sandbox: Sandbox, program: str, cases: Sequence[Case], setup: str = "", seconds: float = 3.0) -> Grade:
+    """Run a program and the calls of its tests in one process, and compare the results here.
+
+    Args:
+        setup: run after the program and before the calls.
+        seconds: for all of it.
+    """
+    run, results = await _results(sandbox, f"{program}\n{setup}", [case.call for case in cases], seconds)
+    return Grade(run, tuple(_verdict(result, case.expected) for result, case in zip(results, cases, strict=True)))
+
+
+def _verdict(result: "_Result", expected: Any) -> Verdict:
+    if result.verdict is not None:
+        return result.verdict
+    return "right" if result.value == expected else "wrong"
+
+
+async def check(
+    sandbox: Sandbox, program: str, entry_point: str, prompt: str, test: str, seconds: float = 3.0
+) -> Grade:
+    """HumanEval's `check(candidate)`: it runs in one sandbox, the program in another.
+
+    `check` is run again and again: each time its candidate knows one more result, and at the first call whose result it
+    does not know, it ends and asks. The program computes that in a process of its own.
+
+    Args:
+        entry_point: the function that is checked.
+        prompt: the beginning of the program that was given, because `check` uses functions that it defines.
+        test: defines `check`.
+        seconds: for each run.
+    """
+    answers: list[Any] = []
+    run = Run("ok")
+    while len(answers) < MAX_CALLS:
+        checker = f"{prompt}\n{test}\n{_CHECKER.format(answers=answers, entry_point=entry_point)}"
+        checked = await sandbox.run(checker, seconds=seconds)
+        if checked.status == "failed":
+            return Grade(checked, ("raised",))
+        if checked.status == "ok":
+            return Grade(run, ("right",))
+        if not (call := checked.output.rpartition("\n")[2]).startswith("("):
+            return Grade(run, ("wrong",))
+        run, (result,) = await _results(sandbox, program, [f"{entry_point}{call}"], seconds)
+        if result.verdict is not None:
+            return Grade(run, (result.verdict,))
+        answers.append(result.value)
+    return Grade(run, ("wrong",))
+
+
+_CHECKER = """
+import os as _os, random as _random
+_random.seed(0)
+_answers = iter({answers!r})
+def _candidate(*args, **kwargs):
+    for answer in _answers:
+        return answer
+    print(end=f"\\n(*{{args!r}}, **{{kwargs!r}})", flush=True)
+    _os._exit(1)
+{entry_point} = _candidate  # some checks use it by name
+check(_candidate)
+"""
+
+
+class _Result(NamedTuple):
+    value: Any = None
+    verdict: Verdict | None = None
+    """Set if there is no value."""
+
+
+_CALLS = """
+import os as _os, sys as _sys
+_results = []
+for _call in {calls!r}:
+    try:
+        _results.append(repr(eval(_call)))
+    except Exception:
+        _results.append(None)
+_sys.stdout.write("\\n" + repr(_results))
+_sys.stdout.flush()
+_os._exit(0)
+"""
+
+
+async def _results(sandbox: Sandbox, program: str, calls: list[str], seconds: float) -> tuple[Run, list[_Result]]:
+    """Run a program, then `calls`, whose results it prints in its last line."""
+    run = await sandbox.run(program + _CALLS.format(calls=calls), seconds=seconds)
+    written = _literal(run.output.rpartition("\n")[2]).value if run.status == "ok" else None
+    if not isinstance(written, list) or len(written) != len(calls):
+        return run, [_Result(verdict="raised")] * len(calls)
+    return run, [_literal(text) if isinstance(text, str) else _Result(verdict="raised") for text in written]
+
+
+def _literal(text: str) -> _Result:
+    try:
+        return _Result(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return _Result(verdict="unreadable")

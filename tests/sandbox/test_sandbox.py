@@ -1,0 +1,245 @@
+"""The sandbox: how programs end, what they see, and what happens when the sandbox itself breaks."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from aiohttp import web
+
+from slim_rl.core.errors import UserError
+from slim_rl.sandbox import Sandbox, SandboxConfig, local
+from slim_rl.sandbox.http import HttpRunner
+
+RUNS = 300
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    made = Sandbox(SandboxConfig(workers=1))
+    yield made
+    made.close()
+
+
+def run(sandbox, source, **kwargs):
+    return asyncio.run(sandbox.run(source, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "output"),
+    [
+        ("print(1)", "ok", "1\n"),
+        ("x = 1", "ok", ""),
+        ("", "ok", ""),
+        ("raise SystemExit(0)", "ok", ""),
+        ("raise SystemExit", "ok", ""),
+        ("raise SystemExit(256)", "ok", ""),
+        ("print(1)\nimport os\nos._exit(0)", "ok", ""),
+        ("import warnings\nwarnings.warn('beware')", "ok", ""),
+        ("import atexit\natexit.register(print, 'late')\nprint('early')", "ok", "early\nlate\n"),
+        ("if __name__ == '__main__': print(__name__)", "ok", "__main__\n"),
+        ("import sys\nsys.stdout.buffer.write(b'\\xff')", "ok", "\ufffd"),
+        ("import sqlite3, uuid, zoneinfo, asyncio, unittest", "ok", ""),
+        ("1 / 0", "error", ""),
+        ("print(1)\nraise SystemExit(3)", "error", "1\n"),
+        ("raise SystemExit('no')", "error", ""),
+        ("raise KeyboardInterrupt", "error", ""),
+        ("print('\\ud800')", "error", ""),
+        ("x = bytes(10**12)", "error", ""),
+        ("f = lambda: f()\nf()", "error", ""),
+        ("exec('(')", "error", ""),
+        ("-" * 100_000 + "1", "error", ""),
+        ("print(", "syntax", ""),
+        ("if 1:\nprint(1)", "syntax", ""),
+        ("return 1", "syntax", ""),
+        ("a = 1\0", "syntax", ""),
+        ("a = '\ud800'", "syntax", ""),
+        ("(" * 1000, "syntax", ""),
+        ("while True: pass", "timeout", ""),
+        ("import time\ntime.sleep(9)", "timeout", ""),
+        ("import ctypes\nctypes.string_at(0)", "killed", ""),
+        ("import signal\nsignal.alarm(1)\nsignal.pause()", "killed", ""),
+    ],
+)
+def test_how_a_program_ends(sandbox, source, status, output):
+    seconds = 2.0 if "alarm" in source or status != "timeout" else 0.2
+    ended = run(sandbox, source, seconds=seconds)
+    assert (ended.status, ended.output) == (status, output), ended.errors
+
+
+def test_a_flood_is_cut_and_the_program_killed(sandbox):
+    ended = run(sandbox, "while True: print('x' * 1000)")
+    assert ended.status == "killed" and ended.output == ("x" * 1000 + "\n") * 65 + "x" * 471
+    assert run(sandbox, "import sys\nfor _ in range(10**4): print('x' * 1000, file=sys.stderr)").status == "ok"
+
+
+def test_a_program_reads_its_input(sandbox):
+    text = "é\n" * 100_000
+    assert run(sandbox, "import sys\nprint(len(sys.stdin.read()))", stdin=text).output == "200000\n"
+    assert run(sandbox, "print(input() + input())", stdin="1\n2").output == "12\n"
+    assert run(sandbox, "input()").status == "error"
+
+
+def test_what_went_wrong_is_told_without_our_files(sandbox):
+    told = run(sandbox, "x = 1\ny = x / 0").errors
+    assert "main.py" in told and "line 2" in told and told.endswith("ZeroDivisionError: division by zero\n")
+    assert "zygote" not in told
+
+
+def test_random_numbers_and_ids_are_new_in_each_run_and_the_order_of_sets_is_not(sandbox):
+    ran = [run(sandbox, "import random\nprint(random.random())").output for _ in range(3)]
+    assert len(set(ran)) == 3
+    ran = [run(sandbox, "print(*{str(i) for i in range(50)})").output for _ in range(3)]
+    assert len(set(ran)) == 1
+
+
+def test_another_world_has_another_order_of_sets_address_layout_and_date(sandbox):
+    other = Sandbox(SandboxConfig(workers=1), world=1)
+    source = """import datetime, time
+        print(*{str(i) for i in range(20)})
+        print(id(print))
+        for part in "%Y %m %d %a %H %M %S".split(): print(time.strftime(part))
+        print(datetime.date.today())
+        print(time.gmtime()[:5])
+        print(datetime.datetime.now().replace(second=0, microsecond=0))
+        print(int(time.time()) // 100000)
+        """.replace("\n        ", "\n")
+    here, there = (run(place, source).output.splitlines() for place in (sandbox, other))
+    other.close()
+    assert len(here) == len(there) == 13 and all(a != b for a, b in zip(here, there, strict=True))
+
+
+def test_programs_run_at_once_and_no_more_than_there_are_workers():
+    async def four():
+        async with Sandbox(SandboxConfig(workers=2)) as sandbox:
+            source = "import time\nprint(time.monotonic())\ntime.sleep(0.3)\nprint(time.monotonic())"
+            return await asyncio.gather(*(sandbox.run(source) for _ in range(4)))
+
+    spans = [tuple(map(float, one.output.split())) for one in asyncio.run(four())]
+    at_once = [sum(start <= other < end for start, end in spans) for other, _ in spans]
+    assert max(at_once) == 2
+
+
+def test_a_sandbox_that_breaks_says_so_and_the_next_run_has_a_new_one():
+    with_one = Sandbox(SandboxConfig(workers=1))
+    assert run(with_one, "print(1)").status == "ok"
+    for child in psutil.Process().children(recursive=True):
+        child.send_signal(signal.SIGKILL)
+    broken = run(with_one, "print(1)")
+    assert (broken.status, broken.output) == ("failed", "") and broken.errors
+    assert run(with_one, "print(1)").status == "ok"
+    with_one.close()
+
+
+def test_without_landlock_and_seccomp_it_refuses(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise local._Broken("the kernel has no Landlock")
+
+    monkeypatch.setattr(local, "Zygote", refuse)
+    local._namespaces_work.cache_clear()
+    with pytest.raises(
+        UserError, match=r"cannot be confined on this machine: the kernel has no Landlock\. Use a server"
+    ):
+        run(Sandbox(), "print(1)")
+    local._namespaces_work.cache_clear()
+
+
+def test_runs_leave_no_process_no_file_and_no_zombie():
+    gc.collect()
+    before = set(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd"))
+    programs = ["print(1)", "1 / 0", "(", "import os; os.fork()", "open('/tmp/left', 'w')", "print('x' * 10**6)"]
+
+    async def many():
+        async with Sandbox() as sandbox:
+            return await asyncio.gather(*(sandbox.run(programs[n % len(programs)]) for n in range(RUNS)))
+
+    assert {one.status for one in asyncio.run(many())} == {"ok", "error", "syntax", "killed"}
+    gc.collect()
+    assert (set(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd"))) == before
+    assert not os.path.exists("/tmp/left")
+
+
+def test_a_killed_caller_leaves_no_process():
+    source = """import asyncio, psutil
+from slim_rl.sandbox import Sandbox
+async def main():
+    async with Sandbox() as sandbox:
+        await sandbox.run("")
+        print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+        await sandbox.run("while True: pass", seconds=60)
+asyncio.run(main())"""
+    caller = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+    started = [psutil.Process(int(pid)) for pid in caller.stdout.readline().split()]
+    assert started
+    time.sleep(0.3)
+    caller.kill()
+    caller.communicate()
+    gone, alive = psutil.wait_procs(started, timeout=5)
+    assert len(gone) == len(started) and not alive
+
+
+ANSWERS = {  # SandboxFusion's answers to programs
+    "print(1)": ("Success", {"status": "Finished", "return_code": 0, "stdout": "1\n", "stderr": "", "execution_time": 0.1}),
+    "(": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "", "stderr": '  File "a.py"\nSyntaxError: no\n'}),
+    "1/0": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "",
+                       "stderr": "Traceback (most recent call last):\nZeroDivisionError: no\n"}),
+    "exec('(')": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "",
+                             "stderr": "Traceback (most recent call last):\nSyntaxError: no\n"}),
+    "sleep": ("Failed", {"status": "TimeLimitExceeded", "return_code": None, "stdout": "", "stderr": ""}),
+    "crash": ("Failed", {"status": "Finished", "return_code": -11, "stdout": "", "stderr": ""}),
+    "broken": ("SandboxError", None),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Runs programs on a server that speaks `/run_code`: (sources) -> runs, and what it was asked."""
+    bodies = []
+
+    async def run_code(request):
+        body = await request.json()
+        bodies.append(body)
+        if body["code"] == "outage":
+            return web.Response(status=502)
+        status, result = ANSWERS[body["code"]]
+        return web.json_response({"status": status, "message": "no worker", "run_result": result})
+
+    async def ask(sources):
+        app = web.Application()
+        app.router.add_post("/run_code", run_code)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        async with Sandbox(SandboxConfig(kind="http", url=f"http://127.0.0.1:{port}/")) as sandbox:
+            runs = [await sandbox.run(source, stdin="in", seconds=2.0) for source in sources]
+        await runner.cleanup()
+        return runs
+
+    return asyncio.run(ask([*ANSWERS, "outage"])), bodies
+
+
+def test_a_server_is_asked_and_its_answers_are_read(asked):
+    runs, bodies = asked
+    assert [one.status for one in runs] == ["ok", "syntax", "error", "error", "timeout", "killed", "failed", "failed"]
+    assert runs[0].output == "1\n" and runs[6].errors == "no worker" and "502" in runs[7].errors
+    assert bodies[0] == {
+        "code": "print(1)", "language": "python", "stdin": "in", "run_timeout": 2.0, "memory_limit_MB": 256,
+    }  # fmt: skip
+
+
+def test_a_server_that_is_not_there_has_failed():
+    runner = HttpRunner(SandboxConfig(kind="http", url="http://127.0.0.1:9"))
+    assert asyncio.run(runner.run("print(1)", "", 1.0)).status == "failed"
+
+
+def test_a_server_needs_an_address():
+    for wrong in ({"kind": "http"}, {"url": "http://x"}):
+        with pytest.raises(ValueError, match=r"sandbox\.url is the address"):
+            SandboxConfig(**wrong)
