@@ -196,7 +196,8 @@ def judge(found: Evidence) -> Verdict:
         if not chooses:
             text += " It learnt how many cells to ask for, and not which."
     elif earns:
-        outcome, text = "gains without asking", f"Not supported: gains without asking. {said}"
+        some = "most of the gain comes without asking" if found.asks.low > 0 else "gains without asking"
+        outcome, text = "gains without asking", f"Not supported: {some}. {said}"
     elif asks_more:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
     else:

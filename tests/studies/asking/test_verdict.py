@@ -1,5 +1,6 @@
 """Every verdict, from policies that deserve it: they play real games."""
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -7,9 +8,10 @@ import pandas as pd
 import pytest
 
 from slim_rl.studies.asking.transplant import read_transplant
-from slim_rl.studies.asking.verdict import evidence, judge
+from slim_rl.studies.asking.verdict import evidence, judge, pooled_evidence
 from tests.studies.asking.made import Policy, arms, game_of, play, sample
 
+pytestmark = pytest.mark.slow
 PATIENT = dict(patience=(2, 3), spare_turns=(0, 0))
 FREE: dict = {}
 PRICED = dict(question_price=(1, 6))
@@ -36,6 +38,8 @@ def verdict(tmp_path_factory):
         players |= {"bayes": bayes, "optimal": "optimal", "asks-all-random": "asks-all-random"}
         frames = {name: episodes(game, policy, partner, count) for name, policy in players.items()}
         frames["trained"] = episodes(game, trained, partner, count, chosen=True)
+        if frames["trained"]["reward"].mean() < frames["base"]["reward"].mean() + 0.02:
+            return judge(evidence(frames, None))  # there is no gain to explain
         played = []
         for name, policy in arms(base, trained).items():
             player, _, arm = name.partition("-")
@@ -86,3 +90,13 @@ def test_few_boards_are_too_few(verdict):
     found = verdict(PATIENT, SELDOM, BEST, count=60)
     assert found.outcome == "too little data"
     assert found.text.startswith("Too little data: the players share 60 boards")
+
+
+def test_pooled_the_run_is_the_unit(run):
+    """Three runs, each clearly better: together they show it only if they agree."""
+    one = json.loads((run / "reports/metrics.json").read_text())["comparison"]
+    same = pooled_evidence([one, {**one, "gain": one["gain"] + 0.01}, {**one, "gain": one["gain"] - 0.01}])
+    assert judge(same).outcome == "supported"
+    assert same.gain.mean == pytest.approx(one["gain"]) and same.gain.se == pytest.approx(0.01 / 3**0.5)
+    apart = pooled_evidence([{**one, "gain": gain} for gain in (0.3, 0.01, -0.1)])
+    assert judge(apart).outcome == "asks more without gain"
