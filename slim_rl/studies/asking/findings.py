@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, rank_correlation, step_estimates
+from slim_rl.analysis.statistics import WINDOW, estimate, rank_correlation, step_estimates
 from slim_rl.studies.asking import verdict
 from slim_rl.studies.asking.measures import MEASURES, Measure, Sample
 from slim_rl.studies.asking.selfplay import SelfPlay

@@ -10,7 +10,6 @@ from typing import Any
 
 from slim_rl.analysis import page
 from slim_rl.analysis.comparison import Column, Compared, Point
-from slim_rl.analysis.statistics import estimate
 from slim_rl.games import NamedGame
 from slim_rl.rollout.shards import shards
 from slim_rl.studies.asking import figures

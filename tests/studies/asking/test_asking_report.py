@@ -260,7 +260,3 @@ def test_the_seat_of_the_player_is_measured_wherever_it_sits(tmp_path):
     assert list(episodes["reward"]) == [first.rewards[AGENT], 0.6, third.rewards[AGENT]]
     assert list(episodes["own_view"])[1] == 0.3
     assert list(episodes["cells_asked"]) == [4, 9, 4]
-
-
-def test_the_people_who_move_first_are_read_for_questions(metrics, page):
-    assert re.search(r"The people who moved first asked 3\.00 \(95% interval", page)
