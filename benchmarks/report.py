@@ -5,7 +5,7 @@
 Scripted players play real games on 1,024 boards, 16 episodes each with different numbers of questions. The run on disk
 repeats these episodes on as many boards as there are groups, under new names and with traces of tokens, in shards of 256:
 nine tenths are training of 200 steps, the rest held-out games of base, trained and Bayesian player and the arms of the
-intervention. The stage runs as `dvc repro` runs it; its memory is the largest sum over all its processes, sampled ten
+transplant. The stage runs as `dvc repro` runs it; its memory is the largest sum over all its processes, sampled ten
 times a second.
 """
 
@@ -27,7 +27,7 @@ from slim_rl.core.episode import Episode, TokenTrace
 from slim_rl.games import game_parameters, load_games
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import SCHEMA, write_shard
-from slim_rl.studies.asking.forced import ARMS
+from slim_rl.studies.asking.transplant import ARMS
 
 ROOT = Path(__file__).parents[1]
 BOARDS, SAMPLES, STEPS, SHARD = 1024, 16, 200, 256
@@ -62,10 +62,9 @@ def write_run(folder: Path, episodes: int, source: pa.Table) -> None:
     series, held_out = folder / "data/episodes/matching", tenth // 4
     for player in ("base", "trained", "bayes"):
         write_part(series / "held-out" / player, player, held_out, 1, source)
-    for model in ("base", "trained"):
-        for arm in ARMS:
-            count = held_out // (2 * len(ARMS))
-            write_part(series / f"intervention/{model}-{arm}", model, count, 1, source, arm)
+    for name in ARMS[2:]:
+        model, _, arm = name.partition("-")
+        write_part(series / f"transplant/{name}", model, held_out // len(ARMS), 1, source, arm)
     write_part(series / "human-boards/humans", "humans", 100, 1, source)
 
 

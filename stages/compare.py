@@ -1,15 +1,20 @@
 """All experiments that DVC has on one page, reports/comparison.html: `make compare`. Not a stage of dvc.yaml."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import dvc.api
+import pandas as pd
+from dvc.exceptions import DvcException
 
-from slim_rl.analysis.comparison import Compared, Run, draw, grouped, render
+from slim_rl.analysis.comparison import Compared, Run, draw, draw_curves, grouped, render
 from slim_rl.analysis.figures import save
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
+from slim_rl.games import file_name
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study
@@ -23,8 +28,13 @@ def main() -> None:
     if not found:
         raise UserError("There are no finished experiments to compare; `make seeds` and `make controls` run some.")
     groups = grouped(found, compared)
-    save(draw(groups), REPORTS / "figures", "runs")
-    write_text(REPORTS / "comparison.html", render(groups, REPORTS / "figures/runs.svg"))
+    figures, curves = REPORTS / "figures", {}
+    save(draw(groups), figures, "runs")
+    for number, group in enumerate(groups):
+        if (figure := draw_curves(group)) is not None:
+            curves[group.label] = f"runs-{number}"
+            save(figure, figures, curves[group.label])
+    write_text(REPORTS / "comparison.html", render(groups, figures / "runs.svg", curves))
     print(f"{REPORTS / 'comparison.html'}: {len(found)} runs in {len(groups)} groups")
 
 
@@ -45,7 +55,16 @@ def runs(row: Mapping[str, Any]) -> Iterator[Run]:
         if name == "study" or name.endswith(".study"):
             place = name.removesuffix("study")  # "" with one game, "GAME." with several
             mine = {n.removeprefix(place): v for n, v in metrics.items() if n.startswith(place)}
-            yield Run(row["Experiment"], mine["game"], study, mine, of_config)
+            folder = Path("reports/data") / (file_name(mine["game"]) if place else "")
+            yield Run(row["Experiment"], mine["game"], study, mine, of_config, partial(_table, row, folder))
+
+
+def _table(row: Mapping[str, Any], folder: Path, name: str) -> pd.DataFrame | None:
+    """A table of an experiment's report; None if DVC's cache does not have it."""
+    try:
+        return pd.read_csv(StringIO(dvc.api.read(str(folder / f"{name}.csv"), rev=row["rev"])))
+    except (DvcException, OSError):
+        return None
 
 
 if __name__ == "__main__":

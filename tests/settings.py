@@ -24,7 +24,8 @@ def miniature(**changes: Any) -> Parameters:
         size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=24, max_turns=20,
     )  # fmt: skip
     asking = dict(
-        references=["own-view", "bayes"], human_references=["own-view"], intervention_games=4, probe_games=8
+        references=["own-view", "bayes", "optimal"], human_references=["own-view"], transplant_games=4,
+        transfer_games=2, probe_games=8,
     )  # fmt: skip
     parameters = {
         "seed": 0,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures
@@ -37,6 +38,12 @@ class Compared(NamedTuple):
     points: Sequence[Point]
     mark: str = ""
     """What the points' marks mean: a sentence."""
+    verdict: str = ""
+    """Of all runs together, the run as the unit: a sentence, if there are several."""
+    table: str = ""
+    """A table over training, by file name, whose columns are drawn with a line for each run."""
+    curves: Mapping[str, str] = {}
+    """Columns of `table`, and what to call them."""
 
 
 class Run(NamedTuple):
@@ -49,6 +56,8 @@ class Run(NamedTuple):
     """By dotted name."""
     parameters: Mapping[str, Any]
     """By dotted name, `seed` among them."""
+    read: Callable[[str], pd.DataFrame | None] = lambda table: None
+    """A table of its report, by file name; None if it is not at hand."""
 
     def estimate(self, metric: str) -> Estimate:
         values = [self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se")]
@@ -108,13 +117,24 @@ def draw(groups: Sequence[Group]) -> Figure:
     )
 
 
-def render(groups: Sequence[Group], figure: Path) -> str:
-    """One HTML page that needs no other file; `figure` is that of `draw` as SVG."""
+def draw_curves(group: Group) -> Figure | None:
+    """A panel for each of the study's curves, a thin line for each run; None if no run's table is at hand."""
+    tables = [table for run in group.runs if (table := run.read(group.compared.table)) is not None]
+    return figures.curves_figure(tables, group.compared.curves) if tables and group.compared.curves else None
+
+
+def render(groups: Sequence[Group], figure: Path, curves: Mapping[str, str]) -> str:
+    """One HTML page that needs no other file.
+
+    Args:
+        figure: that of `draw` as SVG.
+        curves: by group, the names of those of `draw_curves`, beside it.
+    """
     marks = dict.fromkeys(
         group.compared.mark
         for group in groups
         if any(point.mark in run.metrics for run in group.runs for point in group.compared.points)
     )
     return template("comparison.html.j2", figure.parent).render(
-        question="Runs compared", groups=groups, figure=figure.stem, marks=[mark for mark in marks if mark]
+        question="Runs compared", groups=groups, figure=figure.stem, curves=curves, marks=[m for m in marks if m]
     )

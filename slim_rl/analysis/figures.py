@@ -111,6 +111,27 @@ def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) ->
     return figure
 
 
+@with_style
+def curves_figure(runs: Sequence[pd.DataFrame], columns: Mapping[str, str]) -> Figure:
+    """Columns over training, a panel each: a thin line for each run and their mean.
+
+    Args:
+        runs: of each a row a training step, with `step`.
+        columns: and what to call them.
+    """
+    figure = Figure((WIDTH, 0.6 + 2.0 * len(columns)), layout="constrained")
+    panels = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
+    mean = pd.concat(runs).groupby("step")[list(columns)].mean()
+    for axes, (column, label) in zip(panels, columns.items(), strict=True):
+        for run in runs:
+            axes.plot(run["step"], run[column], color=BLUE, linewidth=0.6, alpha=0.6)
+        axes.plot(mean.index, mean[column], color=BLUE, linewidth=1.6)
+        axes.set(ylabel=label)
+    panels[-1].set(xlabel="training step")
+    whole_numbers(panels[-1])
+    return figure
+
+
 def dot_plot(names: Sequence[str], label: str) -> tuple[Figure, Axes]:
     """An empty figure with a line for each name, from below; `label` is the horizontal axis'."""
     figure = Figure((WIDTH, 0.9 + 0.27 * len(names)), layout="constrained")

@@ -168,6 +168,14 @@ def paired_difference(a: pd.DataFrame, b: pd.DataFrame, of: str) -> Estimate:
     return estimate((means[0] - means[1]).dropna().rename("difference").reset_index(), "difference")
 
 
+def rank_correlation(episodes: pd.DataFrame, x: str, y: str) -> float:
+    """Spearman's rank correlation of two columns over episodes; NaN if one of them does not vary."""
+    rows = episodes[[x, y]].dropna()
+    if len(rows) < 3 or (rows.nunique() < 2).any():
+        return math.nan
+    return float(stats.spearmanr(rows[x], rows[y]).statistic)
+
+
 # Over training. ----------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,7 @@ class Episode:
     series: str = ""
     """Which series of an evaluation it belongs to; empty in training."""
     arm: str = ""
-    """What the series changed for this episode: "forbidden", "forced-3"; empty if nothing."""
+    """What the series changed for this episode: "forbidden", "given-trained"; empty if nothing."""
     step: int = 0
     """Training steps the policy had behind it."""
     status: Status = "completed"

@@ -4,7 +4,8 @@ import json
 
 import pandas as pd
 
-from slim_rl.analysis.comparison import grouped
+from slim_rl.analysis.comparison import Run, draw, draw_curves, grouped, render
+from slim_rl.analysis.figures import save
 from stages.compare import compared, runs
 from tests.studies.runs import report_on, write_matches
 
@@ -26,3 +27,31 @@ def test_paid_runs_that_differ_only_in_their_seed_are_pooled(tmp_path):
     assert [run.name for run in group.runs] == ["seed-0", "seed-1"]
     assert [run.metrics["bills.partner.evaluation.calls"] for run in group.runs] == [100, 101]
     assert "services.partner.model" in group.runs[0].parameters
+
+
+def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
+    """Of the study asking, whose tables over training are drawn."""
+    numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.93, "useful_base": 1,
+               "useful_trained": 2.7, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.01, "over_asking_on": 0.02,
+               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "asks": 0.1, "worth": 0.1}  # fmt: skip
+
+    def run(seed):
+        metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in numbers.items()}
+        curves = pd.DataFrame({"step": [0, 1], "reward": [0.8, 0.9 + seed / 100], "cells_asked": [1, 2]})
+        verdict = {"verdict": "Supported: yes.", "outcome": "supported"}
+        return Run(f"seed-{seed}", "matching", "asking", metrics | verdict, {"seed": seed}, lambda table: curves)
+
+    [group] = grouped([run(seed) for seed in range(3)], compared)
+    assert group.compared.verdict.startswith("Supported: the model learnt to ask.")
+    assert "Of 3 runs, 3: supported." in group.compared.verdict
+    assert "over the base model +0.121 (210 standard errors)" in group.compared.verdict
+    figure = draw_curves(group)
+    assert [len(axes.lines) for axes in figure.axes] == [4, 4]  # three runs and their mean
+    save(figure, tmp_path, "runs-0")
+    save(draw([group]), tmp_path, "runs")
+    page = render([group], tmp_path / "runs.svg", {group.label: "runs-0"})
+    assert page.count("<svg") == 2 and "A thin line for each run" in page and "seed-2" in page
+    [alone] = grouped([run(0)], compared)
+    assert alone.compared.verdict == ""
+    without = alone._replace(runs=(alone.runs[0]._replace(read=lambda table: None),))
+    assert draw_curves(without) is None

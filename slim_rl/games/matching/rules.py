@@ -75,6 +75,11 @@ class MatchingGame:
         player = SEATS.index(seat)
         return View(self.board.masks[player], self.board.numbers(player), float(self.board.scales[player]))
 
+    def known(self, seat: str) -> np.ndarray:
+        """(N, N) bool: the cells that a player sees, and those whose score it was told when it asked."""
+        player = SEATS.index(seat)
+        return self.board.masks[player] | self._asking[player].learned
+
     def observe(self, seat: str) -> str:
         unseen = self._unseen[SEATS.index(seat)]
         text = "\n".join(unseen)

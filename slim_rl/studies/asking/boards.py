@@ -1,7 +1,7 @@
-"""Dialogues on their boards: what the page's dialogue browser shows of an episode besides its messages."""
+"""Dialogues on their boards: two of them side by side on the page, and what its browser shows besides messages."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -12,7 +12,88 @@ from slim_rl.core.episode import Episode, Turn
 from slim_rl.games.matching.asking import Asked, classify
 from slim_rl.games.matching.language import MUST_ANSWER, read_prompt
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
-from slim_rl.studies.asking.measures import Sample, seen_cells, title
+from slim_rl.games.matching.questions import Pair
+from slim_rl.rollout.shards import Shard
+from slim_rl.studies.asking.measures import Sample, title
+
+_MODELS = ("base", "trained")
+
+
+class Cell(NamedTuple):
+    """A cell of the board that is drawn for a dialogue."""
+
+    text: str
+    """The score that the agent sees or its partner can tell; empty if neither knows it."""
+    seen: bool
+    """By the agent."""
+    asked: int
+    """Which of the cells asked for it was, from 1; 0 if it was not."""
+    final: bool
+    """Whether it is part of the last assignment."""
+
+
+class Line(NamedTuple):
+    own: bool
+    """Whether the agent says it."""
+    text: str
+
+
+class Dialogue(NamedTuple):
+    player: str
+    reward: float
+    cells_asked: int
+    rows: list[tuple[str, list[Cell]]]
+    """By reviewer."""
+    lines: list[Line]
+
+
+class SideBySide(NamedTuple):
+    game_id: str
+    papers: tuple[str, ...]
+    dialogues: list[Dialogue]
+
+
+def side_by_side(held_out: Mapping[str, Sample]) -> SideBySide | None:
+    """Both models on one board: the one where the gain is nearest to the mean gain, the first by name of several; None
+    if they share none."""
+    frames = [held_out[model].episodes.drop_duplicates("game_id").set_index("game_id") for model in _MODELS]
+    gains = (frames[1]["reward"] - frames[0]["reward"]).dropna().sort_index()
+    if gains.empty:
+        return None
+    board = (gains - gains.mean()).abs().idxmin()
+    shown = [_dialogue(model, held_out[model], frame.loc[board]) for model, frame in zip(_MODELS, frames, strict=True)]
+    return SideBySide(board, SHORT_PAPERS[: len(shown[0].rows)], shown)
+
+
+def _dialogue(player: str, sample: Sample, row: Any) -> Dialogue:
+    [episode] = Shard(sample.shards[int(row["shard"])]).episodes([row["episode_id"]])
+    boards, asked, final = _numbers(episode), _asked(episode, row["seat"]), _final(episode)
+    own = boards.get(row["seat"], np.zeros((0, 0), int))
+    other = next((board for seat, board in boards.items() if seat != row["seat"]), np.full_like(own, -1))
+    cells = [
+        [
+            Cell(
+                _shown(max(own[r, p], other[r, p])),
+                own[r, p] >= 0,
+                next((n for n, (pair, _) in enumerate(asked, 1) if pair == (r, p)), 0),
+                final is not None and final[r] == p,
+            )
+            for p in range(len(own))
+        ]
+        for r in range(len(own))
+    ]
+    lines = [Line(turn.seat == row["seat"], _line(turn)) for turn in episode.turns]
+    return Dialogue(player, row["reward"], int(row["cells_asked"]), list(zip(REVIEWERS, cells, strict=False)), lines)
+
+
+def _shown(score: int) -> str:
+    return str(score) if score >= 0 else ""
+
+
+def _line(turn: Turn) -> str:
+    """What a turn says, without a message's tag; a proposal on one line."""
+    tag, _, rest = turn.text.partition("]")
+    return rest.strip() if tag == "[message" else turn.text.strip().replace("Proposal:\n", "").replace("\n", ", ")
 
 
 def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> Markup:
@@ -30,9 +111,9 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
             samples[player].shards[row.shard],
             row.episode_id,
             row.reward,
-            f"{row.questions} question{'s' * (row.questions != 1)}",
-            _caption(player, row),
-            row.questions,
+            f"{row.cells_asked:.0f} cell{'s' * (row.cells_asked != 1)} asked",
+            _caption(row),
+            row.cells_asked,
         )
         for player, row in chosen
     ]
@@ -45,11 +126,10 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     )
 
 
-def _caption(player: str, row: Any) -> str:
-    oracle = "" if player == "humans" else f", oracle given information {number(row.oracle_given_information)}"
+def _caption(row: Any) -> str:
     return (
-        f"reward {number(row.reward)}, {row.questions} questions, {row.useful_questions} of them useful; "
-        f"own view {number(row.own_view)}{oracle}."
+        f"reward {number(row.reward)}, {row.cells_asked:.0f} cells asked for, {row.useful_cells:.0f} of them useful, "
+        f"{row.answers:.0f} answered; own view {number(row.own_view)}."
     )
 
 
@@ -59,40 +139,48 @@ def _errors(turn: Turn) -> list[list[str]]:
 
 
 def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
-    """`boards`: by seat what it sees, None where it sees nothing. `asked`: reviewer, paper and use of each question
-    about a score. `final`: the paper of each reviewer in the end."""
-    seats, texts = [turn.seat for turn in episode.turns], [turn.text for turn in episode.turns]
-    seen, size = seen_cells(seats, [turn.read for turn in episode.turns])
-    asked = classify(list(zip(seats, texts, strict=True)), seat, seen, size) if seat else []
+    """`boards`: by seat what it sees, None where it sees nothing. `asked`: reviewer, paper and use of each cell that
+    was asked for. `final`: the paper of each reviewer in the end."""
     return {
-        "boards": _boards(episode),
-        "asked": [[*question.cell, _use(question)] for question in asked if question.cell],
-        "final": _final(texts, size),
+        "boards": {
+            seat: [[None if n < 0 else n for n in row] for row in board.tolist()]
+            for seat, board in _numbers(episode).items()
+        },
+        "asked": [[*pair, use] for pair, use in _asked(episode, seat)],
+        "final": _final(episode),
     }
+
+
+def _numbers(episode: Episode) -> dict[str, np.ndarray]:
+    """By seat, what it reads of the board."""
+    boards: dict[str, np.ndarray] = {}
+    for turn in episode.turns:
+        if turn.seat not in boards and (board := read_prompt(turn.read)) is not None:
+            boards[turn.seat] = board
+    return boards
+
+
+def _asked(episode: Episode, seat: str | None) -> list[tuple[Pair, str]]:
+    """The cells that a seat asked for, in order, and what became of the question."""
+    boards = _numbers(episode)
+    if seat not in boards:
+        return []
+    seen = {name: [(int(r), int(p)) for r, p in np.argwhere(board >= 0)] for name, board in boards.items()}
+    turns = [(turn.seat, turn.text) for turn in episode.turns]
+    return [(asked.cell, _use(asked)) for asked in classify(turns, seat, seen, len(boards[seat])) if asked.cell]
 
 
 def _use(asked: Asked) -> str:
-    use = "useful" if asked.useful else "repeated" if asked.repeated else "known" if asked.known else "other"
+    use = "known" if asked.known else "asked before" if asked.repeated else "useful"
     return f"{use}, {'answered with a number' if asked.with_number else 'no number'}"
 
 
-def _boards(episode: Episode) -> dict[str, list[list[int | None]]]:
-    boards: dict[str, np.ndarray | None] = {}
-    for turn in episode.turns:
-        if turn.seat not in boards:
-            boards[turn.seat] = read_prompt(turn.read)
-    return {
-        seat: [[None if n < 0 else n for n in row] for row in board.tolist()]
-        for seat, board in boards.items()
-        if board is not None
-    }
-
-
-def _final(texts: list[str], size: int) -> list[int] | None:
+def _final(episode: Episode) -> list[int] | None:
     """The last proposal, if it was accepted."""
-    proposals = [text for text in texts if text.startswith("[propose]")]
-    if not proposals or texts[-1].strip() != "[accept]":
+    proposals = [turn.text for turn in episode.turns if turn.text.startswith("[propose]")]
+    if not proposals or episode.turns[-1].text.strip() != "[accept]":
         return None
+    size = max((len(board) for board in _numbers(episode).values()), default=len(REVIEWERS))
     try:
         return list(parse_proposal(proposals[-1].removeprefix("[propose]").replace(MUST_ANSWER, ""), size))
     except InvalidProposal:

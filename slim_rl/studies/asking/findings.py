@@ -1,6 +1,5 @@
 """What was found, in numbers: all that the report, the metrics and the tables say."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,42 +7,50 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
+from slim_rl.analysis.statistics import WINDOW, estimate, rank_correlation, step_estimates
 from slim_rl.studies.asking import verdict
-from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention
-from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Measure, Sample
+from slim_rl.studies.asking.measures import MEASURES, Measure, Sample
 from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
+from slim_rl.studies.asking.transplant import ARMS, MODELS, Transplant
 
-CURVES = (
-    "reward", "oracle_given_information", "gap_to_oracle", "questions", "useful_questions", "repeated", "known",
-    "unanswerable", "answered_with_number", "turns", "errors",
-)  # fmt: skip
+CURVES = ("reward", "cells_asked", "useful_cells", "answers", "truncated", "errors")
 """What is followed over training."""
-COMPARED = (
-    "reward", "questions", "useful_questions", "wasted", "oracle_given_information", "gap_to_oracle", "turns", "errors",
-)  # fmt: skip
-NAMES = {m.name: m.title for m in MEASURES} | {"wasted": "Useless questions"}
+VARIED = {"patience": "the partner's patience", "price": "the price of a cell", "unknown_cells": "unknown cells"}
+"""What differs from game to game, and asking may follow."""
+FOLLOWERS = ("base", "trained", "optimal")
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
     training: Sample
     held_out: Mapping[str, Sample]
-    """By player; `base`, `trained` and `bayes` are among them."""
+    """By player; `base`, `trained` and `bayes` are among them, and have the columns of `choices`."""
     human_boards: Mapping[str, Sample]
-    intervention: Intervention | None
-    like_people: bool
-    """Whether the held-out boards are selected like those that people played."""
+    transplant: Transplant | None
+    transfer: Mapping[str, Mapping[str, Sample]] = field(default_factory=dict)
+    """By change and player."""
     shyness: Mapping[str, Shyness] = field(default_factory=dict)
     """By kind of question; empty if the partner was not probed."""
     selfplay: SelfPlay | None = None
     """Only for a policy that was trained in both seats."""
 
     @cached_property
+    def evidence(self) -> verdict.Evidence:
+        return verdict.evidence(self._frames, self.transplant)
+
+    @cached_property
     def verdict(self) -> verdict.Verdict:
-        base, trained, bayes = (self.held_out[player].episodes for player in ("base", "trained", "bayes"))
-        return verdict.judge(base, trained, bayes, self.intervention)
+        return verdict.judge(self.evidence)
+
+    @cached_property
+    def best(self) -> str:
+        """The player without a model that earns most."""
+        return verdict.best_player(self._frames)
+
+    @property
+    def _frames(self) -> dict[str, pd.DataFrame]:
+        return {name: sample.episodes for name, sample in self.held_out.items()}
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -57,21 +64,49 @@ class Findings:
         return by_step.mean().assign(episodes=by_step.size()).reset_index()
 
     @cached_property
-    def lines(self) -> dict[str, Estimate]:
-        """Rewards to compare those of training with."""
-        lines = {
-            "no-question Bayes": self.held_out["bayes"].estimates["reward"],
-            "own view alone": estimate(self.held_out["trained"].episodes, "own_view"),
-        }
-        if self.like_people and "humans" in self.human_boards:
-            lines["people"] = self.human_boards["humans"].estimates["reward"]
-        return lines
+    def varied(self) -> list[str]:
+        """Those of VARIED that differ between the held-out games; the unknown cells only if nothing else does."""
+        trained = self.held_out["trained"].episodes
+        found = [name for name in VARIED if name in trained and trained[name].nunique() > 1]
+        return found[:-1] if len(found) > 1 and found[-1] == "unknown_cells" else found
 
     @cached_property
-    def paired(self) -> dict[str, Estimate]:
-        """Trained less base on the same boards."""
-        base, trained = self.held_out["base"].episodes, self.held_out["trained"].episodes
-        return {name: paired_difference(trained, base, name) for name in COMPARED}
+    def followers(self) -> dict[str, pd.DataFrame]:
+        """Episodes of those whose asking is compared with what varies."""
+        return {name: self.held_out[name].episodes for name in FOLLOWERS if name in self.held_out}
+
+    @cached_property
+    def follows(self) -> pd.DataFrame:
+        """Cells asked for by what varies: `varied`, `at`, `player`, and `cells_asked` with its interval."""
+        rows = [
+            {"varied": name, "at": at, "player": player} | estimate(games, "cells_asked").interval("cells_asked")
+            for name in self.varied
+            for player, episodes in self.followers.items()
+            for at, games in episodes.groupby(name)
+        ]
+        return pd.DataFrame(
+            rows, columns=["varied", "at", "player", "cells_asked", "cells_asked_low", "cells_asked_high"]
+        )
+
+    @cached_property
+    def correlations(self) -> dict[str, dict[str, float]]:
+        """By what varies and player, the rank correlation with the cells asked for."""
+        return {
+            name: {player: rank_correlation(games, name, "cells_asked") for player, games in self.followers.items()}
+            for name in self.varied
+        }
+
+    @cached_property
+    def transferred(self) -> pd.DataFrame:
+        """A row for each change and player: `change`, `player`, `reward`, `cells_asked`, `truncated`, `own_view`."""
+        rows = []
+        for change, players in self.transfer.items():
+            for player, sample in players.items():
+                row: dict[str, Any] = {"change": change, "player": player}
+                for name in ("reward", "cells_asked", "truncated", "own_view"):
+                    row |= estimate(sample.episodes, name).interval(name)
+                rows.append(row)
+        return pd.DataFrame(rows)
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
@@ -80,15 +115,13 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         "training": findings.steps[["step", "episodes", *CURVES]],
         "training-intervals": findings.curves,
         "players": _players(findings.held_out, MEASURES),
-        "human-boards": _players(findings.human_boards, TALK_MEASURES),
-        "paired": pd.DataFrame(
-            [[name, *difference[:4]] for name, difference in findings.paired.items()],
-            columns=["measure", "difference", "low", "high", "se"],
-        ),
+        "human-boards": _players(findings.human_boards, MEASURES[:2]),
+        "follows": findings.follows,
+        "transfer": findings.transferred,
     }
-    if findings.intervention:
-        found["intervention"] = arms = findings.intervention.table()
-        found["forced"] = arms.dropna().pivot(index="forced", columns="model", values="reward").reset_index()
+    if findings.transplant:
+        arms = [{"arm": arm} | findings.transplant.reward(arm).interval("reward") for arm in ARMS]
+        found["transplant"] = pd.DataFrame(arms)
     if findings.selfplay:
         found["selfplay"] = findings.selfplay.table
     return {name: table.round(6) for name, table in found.items()}
@@ -105,54 +138,37 @@ def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.Data
 
 def metrics(findings: Findings) -> dict[str, Any]:
     """Numbers by player, and what follows from them."""
-    base, trained = (findings.held_out[player] for player in MODELS)
-    found = findings.verdict
-
-    def ratio(name: str) -> float:
-        before, after = base.estimates[name].mean, trained.estimates[name].mean
-        return after / before if before else math.nan
-
-    comparison = {
-        "games": found.gain.games,
-        "questions_ratio": ratio("questions"),
-        "useful_questions_ratio": ratio("useful_questions"),
-        **findings.paired["questions"].numbers("questions_difference"),
-        **found.asks.numbers("useful_questions_difference"),
-        **found.gain.numbers("reward_difference"),
-        "reward_difference_in_standard_errors": found.gain.mean / found.gain.se if found.gain.se else math.nan,
-        **found.pays.numbers("reward_over_no_question_player"),
-        **found.leak.numbers("leak"),
-    }
     training = findings.steps.iloc[-1][["step", *CURVES]].to_dict()
     training["step"] = int(training["step"])
     return {
         **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
-        "human_boards": {
-            player: {**_numbers(sample, TALK_MEASURES), "question_marks": sample.estimates["question_marks"].mean}
-            for player, sample in findings.human_boards.items()
-        },
-        "comparison": comparison,
+        "human_boards": {player: _numbers(sample, MEASURES[:2]) for player, sample in findings.human_boards.items()},
+        "comparison": {**findings.evidence.numbers(), "best": findings.best},
+        "follows": findings.correlations,
         "training": {**training, "failed": findings.training.failed},
-        "intervention": _intervention(findings.intervention) if findings.intervention else None,
+        "transplant": _transplant(findings.transplant) if findings.transplant else None,
+        "transfer": _transfer(findings.transferred),
         "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},
         **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
-        "outcome": found.outcome,
+        "outcome": findings.verdict.outcome,
     }
 
 
-def _intervention(found: Intervention) -> dict[str, Any]:
-    numbers: dict[str, Any] = {"games": len(found.boards)}
+def _transplant(found: Transplant) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"games": len(found.rewards), **{arm: found.reward(arm).mean for arm in ARMS}}
     for model in MODELS:
-        numbers[model] = {
-            FREE: found.reward(model, FREE).mean,
-            FORBIDDEN: found.reward(model, FORBIDDEN).mean,
-            **{f"forced_{k}": found.reward(model, f"forced-{k}").mean for k in found.forced},
-            **found.worth_of_asking(model).numbers("worth_of_asking"),
-            **found.worth_of_a_question(model).numbers("worth_of_a_question"),
-        }
+        numbers |= found.worth_of_asking(model).numbers(f"worth_of_asking_{model}")
     for part, value in found.parts.items():
         numbers |= value.numbers(part.replace(" ", "_"))
     return numbers
+
+
+def _transfer(rows: pd.DataFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in rows.to_dict("records"):
+        kept = {name: row[name] for name in ("reward", "cells_asked", "truncated", "own_view")}
+        found.setdefault(row["change"], {})[row["player"]] = kept
+    return found
 
 
 def _selfplay(found: SelfPlay) -> dict[str, Any]:

@@ -1,58 +1,40 @@
-"""The policy in the agent's seat, without the choice whether to ask.
+"""The policy in the agent's seat, without the choice whether to ask, or what.
 
 Episodes that happen to have more questions may be on other boards, or of a policy in another state, so they do not
-tell what a question is worth. Here the choice is made for the model, on the same boards for every model:
+tell what a question is worth. Here the choice is made for the model, on the same boards:
 
-* `forbidden`: the model plays freely, but a turn that asks something is taken back and sampled again as a proposal.
-* `forced-K`: K questions are asked for it, about cells that it does not see, in an order that follows from the board
-  alone (fewer if it sees too much); then it has to propose.
+* `forbidden`: it plays freely, but a turn that asks something is taken back and sampled again as a proposal.
+* `given-MODEL`: it says the messages that the other model said on this board, and hears the answers; then it has to
+  propose.
+* `as-many`: it asks in its own words and order, for as many cells as the trained model did on this board. A turn that
+  asks for none is taken back and sampled again as a message. Then it has to propose.
+* `asks-on`: the same, until the partner's patience, the open cells or the turns end: a model that is told not to stop.
 
-A proposal is brought about by its first tokens: those that the proposals of all assignments share are given, and the
-rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in training,
-whatever its tokenizer. A model that thinks before it speaks does not think before such a proposal. Nothing given is
-ever trained on: its loss mask is 0.
+A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
+given, and the rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in
+training, whatever its tokenizer. A model that thinks before it speaks does not think before such a turn. Nothing given
+is ever trained on: its loss mask is 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from slim_rl.core.game import seed_of
+from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
 from slim_rl.engines.engine import Sampling
-from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, parse_turn
+from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
-from slim_rl.games.matching.questions import asks_something
+from slim_rl.games.matching.questions import asked_cells, asks_something
 from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.games.matching.wordings import question
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PlayerMaker, Seat
+from slim_rl.studies.asking.choices import act_of, message_of
 from slim_rl.studies.series import Policy
-
-FORBIDDEN = "forbidden"
-FORCED = range(7)
-"""How many questions are forced, one arm for each."""
-ARMS = (FORBIDDEN, *(f"forced-{k}" for k in FORCED))
-
-
-class ForcedPlayer(PolicyPlayer):
-    """Asks the given questions, then has to propose."""
-
-    def __init__(self, *policy: Any, questions: Sequence[str], proposal: Sequence[int]):
-        super().__init__(*policy)
-        self._questions, self._proposal = list(questions), proposal
-
-    async def respond(
-        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
-    ) -> Message:
-        if MUST_ANSWER in text_of(observation):
-            return await super().respond(observation, tools, beginning)
-        if self._questions:
-            return self.say(observation, self._questions.pop(0), tools)
-        return await super().respond(observation, tools, self._proposal)
 
 
 class ForbiddenPlayer(PolicyPlayer):
@@ -67,48 +49,122 @@ class ForbiddenPlayer(PolicyPlayer):
     ) -> Message:
         before = len(self.trace.token_ids)
         message = await super().respond(observation, tools, beginning)
-        if not _asks(message.text):
+        if not asks_something(message_of(message.text)):
             return message
         self.take_back(before)
         return await super().respond(observation, tools, self._proposal)
 
 
-def forced_maker(arm: str, policy: Policy, size: int) -> PlayerMaker:
-    """Players under one of ARMS, on boards of `size` reviewers."""
-    renderer = policy.rules.renderer
-    proposal = proposal_beginning(renderer, size)
+class GivenPlayer(PolicyPlayer):
+    """Says the given messages, then has to propose."""
 
-    def make(seat: Seat) -> PolicyPlayer:
+    def __init__(self, *policy: Any, messages: Sequence[str], proposal: Sequence[int]):
+        super().__init__(*policy)
+        self._messages, self._proposal = list(messages), proposal
+
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
+        if MUST_ANSWER in text_of(observation):
+            return await super().respond(observation, tools, beginning)
+        if self._messages:
+            return self.say(observation, self._messages.pop(0), tools)
+        return await super().respond(observation, tools, self._proposal)
+
+
+class AskingPlayer(PolicyPlayer):
+    """Asks until it has asked for `cells` cells or has turns for a proposal alone, then has to propose."""
+
+    def __init__(self, *policy: Any, seat: Seat, cells: int, message: Sequence[int], proposal: Sequence[int]):
+        super().__init__(*policy)
         assert isinstance(seat.game, MatchingGame)
-        session = f"{seat.request.episode_id}/{seat.name}"
-        sampling = Sampling(policy.rules.max_turn_tokens, policy.rules.temperature, seed=seat.seed, session=session)
-        player = (policy.engine, renderer, sampling)
-        if arm == FORBIDDEN:
-            return ForbiddenPlayer(*player, proposal=proposal)
-        questions = questions_about_unknown(seat.game, seat.name)[: int(arm.removeprefix("forced-"))]
-        return ForcedPlayer(*player, questions=questions, proposal=proposal)
+        self._game, self._seat, self._cells = seat.game, seat.name, cells
+        self._message, self._proposal = message, proposal
 
-    return make
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
+        if MUST_ANSWER in text_of(observation):
+            return await super().respond(observation, tools, beginning)
+        game = self._game
+        turns_left = game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
+        if not turns_left or game.metrics()[f"{self._seat}.cells_asked"] >= self._cells:
+            return await super().respond(observation, tools, self._proposal)
+        before = len(self.trace.token_ids)
+        message = await super().respond(observation, tools, beginning)
+        if asked_cells(message_of(message.text), game.board.size):
+            return message
+        self.take_back(before)
+        return await super().respond(observation, tools, self._message)
 
 
-def questions_about_unknown(game: MatchingGame, seat: str) -> list[str]:
-    """A question about every cell that `seat` does not see, in an order drawn for the board."""
-    cells = np.argwhere(~game.view(seat).mask)
-    rng = np.random.default_rng(seed_of(game.game_id))
-    return [question(reviewer, paper) for reviewer, paper in rng.permutation(cells)]
+def forbidden_maker(policy: Policy, size: int) -> PlayerMaker:
+    """On boards of `size` reviewers, like those below."""
+    return _maker(policy, partial(ForbiddenPlayer, proposal=proposal_beginning(policy.rules.renderer, size)))
+
+
+def given_maker(policy: Policy, size: int, free: Mapping[str, Episode]) -> PlayerMaker:
+    """Players who say what was said in `free`, the other model's free play by board."""
+    proposal = proposal_beginning(policy.rules.renderer, size)
+
+    def player(*policy: Any, seat: Seat) -> PolicyPlayer:
+        return GivenPlayer(*policy, messages=messages_of(free[seat.request.task.game_id], seat.name), proposal=proposal)
+
+    return _maker(policy, player, seated=True)
+
+
+def asking_maker(policy: Policy, size: int, free: Mapping[str, Episode] | None = None) -> PlayerMaker:
+    """Players who ask for as many cells as were asked for in `free`, by board; without it, as many as possible."""
+    renderer = policy.rules.renderer
+    beginnings = dict(proposal=proposal_beginning(renderer, size), message=message_beginning(renderer))
+
+    def player(*policy: Any, seat: Seat) -> PolicyPlayer:
+        if free is None:
+            cells = most_cells(seat)
+        else:
+            cells = int(free[seat.request.task.game_id].metrics[f"{seat.name}.cells_asked"])
+        return AskingPlayer(*policy, seat=seat, cells=cells, **beginnings)
+
+    return _maker(policy, player, seated=True)
+
+
+def most_cells(seat: Seat) -> int:
+    """The cells that a seat does not see, at most as many as its partner's patience."""
+    assert isinstance(seat.game, MatchingGame)
+    open_cells = int((~seat.game.view(seat.name).mask).sum())
+    patience = seat.game.limits.patience
+    return open_cells if patience is None else min(open_cells, patience)
+
+
+def messages_of(episode: Episode, seat: str) -> list[str]:
+    """The messages of a seat before it first proposed."""
+    turns = [turn.text for turn in episode.turns if turn.seat == seat]
+    before = takewhile(lambda text: act_of(text) != "propose", turns)
+    return [text for text in before if act_of(text) == "message"]
 
 
 def proposal_beginning(renderer: Renderer, size: int) -> tuple[int, ...]:
     """The tokens that all proposals begin with."""
     assignments = [tuple(np.roll(range(size), shift)) for shift in range(size)]
-    turns = [renderer.turn("[propose] " + format_proposal(assignment)) for assignment in assignments]
+    return _shared(renderer, ["[propose] " + format_proposal(assignment) for assignment in assignments])
+
+
+def message_beginning(renderer: Renderer) -> tuple[int, ...]:
+    """The tokens that all messages begin with."""
+    return _shared(renderer, ["[message] What", "[message] And", "[message] Please"])
+
+
+def _maker(policy: Policy, player: Callable[..., PolicyPlayer], seated: bool = False) -> PlayerMaker:
+    def make(seat: Seat) -> PolicyPlayer:
+        session = f"{seat.request.episode_id}/{seat.name}"
+        rules = policy.rules
+        sampling = Sampling(rules.max_turn_tokens, rules.temperature, seed=seat.seed, session=session)
+        return player(policy.engine, rules.renderer, sampling, **({"seat": seat} if seated else {}))
+
+    return make
+
+
+def _shared(renderer: Renderer, texts: Sequence[str]) -> tuple[int, ...]:
+    turns = [renderer.turn(text) for text in texts]
     shared = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*turns, strict=False))
     return tuple(first for first, *_ in shared)
-
-
-def _asks(text: str) -> bool:
-    try:
-        turn = parse_turn(text)
-    except InvalidTurn:
-        return False
-    return turn.act == "message" and asks_something(turn.content)

@@ -1,10 +1,13 @@
-"""What is measured of a player: its episodes on disk as a table, and the numbers that a report shows of them."""
+"""What is measured of a player: its episodes on disk as a table, and the numbers that a report shows of them.
+
+What was asked for and answered is what the game records, in cells. Only people's messages are read again for questions.
+"""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +16,8 @@ import numpy as np
 import pandas as pd
 
 from slim_rl.analysis import titles
-from slim_rl.analysis.statistics import Estimate, estimate, estimates
+from slim_rl.analysis.statistics import Estimate, estimate, unknown
 from slim_rl.core.errors import UserError
-from slim_rl.games.matching.asking import classify
-from slim_rl.games.matching.language import read_prompt
-from slim_rl.games.matching.names import REVIEWERS
-from slim_rl.games.matching.questions import Pair
 from slim_rl.rollout.shards import Shard, latest, shards
 
 
@@ -38,61 +37,59 @@ MEASURES = (
     Measure(
         "reward",
         "Reward",
-        "score of the agreed assignment, divided by that of the best when both pool what they see; "
-        "0 without an agreement",
+        "value of the agreed assignment, divided by that of the best when both pool what they see, less the price of "
+        "the cells asked for; no value without an agreement",
         ".3f",
     ),
-    Measure("questions", "Questions", "questions the agent asked in a game"),
+    Measure("cells_asked", "Cells asked", "cells of the board that the agent asked for in a game"),
+    Measure("useful_cells", "Useful", "those that it neither saw nor had asked for before"),
+    Measure("answers", "Answered", "cells whose score it learnt"),
     Measure(
-        "useful_questions",
-        "Useful questions",
-        "those about a score that the agent neither sees nor has asked about before",
+        "rank",
+        "Rank",
+        "how high the cells it asked for rank by their value of information among the open ones: 0 the least valuable, "
+        "1 the most, .5 at random",
+        of="rank",
+        per="ranked",
     ),
-    Measure("wasted_share", "Wasted", "share of all questions that were not useful", ".0%", "wasted", "questions"),
+    Measure("left", "Left", "value of the best open cell when it stopped asking, in percent of the best sum", ".1f"),
     Measure(
-        "answered_share",
-        "With a number",
-        "share of all questions that were answered with a number",
-        ".0%",
-        "answered_with_number",
-        "questions",
+        "pointless_share",
+        "Pointless",
+        "share of the cells that it asked for when no single answer could change the assignment or the partner had no "
+        "patience left",
+        ".1%",
+        "pointless",
+        "cells_asked",
     ),
-    Measure(
-        "oracle_given_information",
-        "Oracle given information",
-        "reward of the best assignment for a player that knows exactly what the agent knew in the end",
-        ".3f",
-    ),
-    Measure("gap_to_oracle", "Gap to oracle", "what the agent left on the table: that oracle less the reward", ".3f"),
-    Measure("turns", "Turns", "turns of both players in a game"),
+    Measure("truncated", "Out of turns", "share of games that ended at the limit of turns", ".1%"),
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),
 )
 """In the order of a report's columns."""
-TALK_MEASURES = tuple(
-    m for m in MEASURES if m.name in ("reward", "questions", "useful_questions", "answered_share", "turns")
-)
-"""Those that mean the same for people, who tell each other much without being asked: the metrics do not hold what they
-knew in the end, and a question of theirs that names no pair was not wasted."""
-_USES = ("useful", "repeated", "known", "unanswerable", "with_number")
-_COUNTS = (
-    "questions", "useful_questions", "repeated", "known", "unanswerable", "answered_with_number", "question_marks",
+SHORT = ("reward", "cells_asked", "rank", "truncated")
+"""Those of the table that is open."""
+_METRICS = (
+    "cells_asked", "useful_cells", "answers", "quality", "own_view", "oracle_given_information", "unknown_cells",
+    "errors", "turns", "patience", "price",
 )  # fmt: skip
-_METRICS = ("oracle_given_information", "own_view", "turns", "errors")
 
 _TITLES = {
     "base": "Base model",
     "trained": "Trained model",
+    "base-asks-on": "Base model, told not to stop",
     "humans": "People",
+    "optimal": "Optimal asker",
+    "greedy": "Greedy asker",
+    "bayes": "Asks nothing, infers",
+    "own-view": "Asks nothing",
     "random": "Random assignment",
-    "own-view": "Own view alone",
-    "bayes": "No-question Bayes",
 }
 _ORDERS = {"random": "at random", "useful": "most useful first", "table": "in table order"}
 
 
 def title(player: str) -> str:
     """What a report calls `player`."""
-    if asks := re.fullmatch(r"asks-(\d+)-(\w+)", player):
+    if asks := re.fullmatch(r"asks-(\d+|all)-(\w+)", player):
         return f"Asks {asks[1]}, {_ORDERS.get(asks[2], asks[2])}"
     return _TITLES.get(player) or titles.title(player)
 
@@ -108,9 +105,8 @@ class Sample:
 
     episodes: pd.DataFrame
     """A row for each episode that did not fail: `episode_id`, `game_id`, `arm`, `step`, `status`, `reward`; `player`,
-    who is measured, and `seat`, where it sits; `shard`, a place in `shards`; its metrics by their names; how many
-    questions it asked and what became of them (`useful_questions`, `repeated`, ...); and `question_marks`, messages of
-    both players that have one."""
+    who is measured, and `seat`, where it sits; `shard`, a place in `shards`; `truncated`, 1 at the limit of turns; and
+    its metrics by their names."""
     shards: tuple[Path, ...]
     failed: int
     """Episodes that failed and were not played again with success."""
@@ -121,9 +117,19 @@ class Sample:
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        plain = [m.name for m in MEASURES if not m.per]
-        means = estimates(self.episodes, [*plain, "question_marks", "own_view"])
-        return means | {m.name: estimate(self.episodes, m.of, m.per) for m in MEASURES if m.per}
+        """By measure; unknown if the episodes do not have it."""
+        return {m.name: self.estimate(m.of or m.name, m.per) for m in MEASURES}
+
+    def estimate(self, of: str, per: str | None = None) -> Estimate:
+        """The mean of a column, or of its sum for one of `per`."""
+        return estimate(self.episodes, of, per) if of in self.episodes else unknown()
+
+    def dialogues(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """The id of every episode on disk, and its turns as (seat, text)."""
+        for path in self.shards:
+            shard = Shard(path)
+            for name, (seats, _, texts) in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
+                yield name, list(zip(seats, texts, strict=True))
 
 
 def read_sample(folder: Path, players: Collection[str], processes: int = 1, game: str | None = None) -> Sample:
@@ -169,16 +175,9 @@ def _measure_shard(players: tuple[str, ...], game: str | None, numbered: tuple[i
     columns |= {"player": player, "seat": seat, "reward": _of_seat(frame, seat, "reward.{}")}
     # A metric that a player does not have is missing from all its rows; its mean is then not a number.
     columns |= {name: _of_seat(frame, seat, f"{{}}.{name}", name) for name in _METRICS}
-    counts = [
-        _counts(watched, *dialogue) if wanted else (0,) * len(_COUNTS)
-        for watched, wanted, dialogue in zip(seat, chosen, shard.dialogues(), strict=True)
-    ]
-    columns |= dict(zip(_COUNTS, np.array(counts, np.int32).reshape(-1, len(_COUNTS)).T, strict=True))
+    columns["truncated"] = (frame["status"] == "truncated").astype(float)
     columns["shard"] = np.full(len(frame), number, np.int32)
-    measured = pd.DataFrame(columns)
-    measured["wasted"] = measured["questions"] - measured["useful_questions"]
-    measured["gap_to_oracle"] = measured["oracle_given_information"] - measured["reward"]
-    return measured[chosen], int(shard.sampled_tokens()[chosen].sum())
+    return pd.DataFrame(columns)[chosen], int(shard.sampled_tokens()[chosen].sum())
 
 
 def _watched(frame: pd.DataFrame, players: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -198,38 +197,6 @@ def _of_seat(frame: pd.DataFrame, seats: np.ndarray, name: str, shared: str = ""
             here = seats == seat
             values[here] = frame[name.format(seat)].to_numpy(float)[here]
     return values
-
-
-def _counts(
-    seat: str | None, seats: Sequence[str], observations: Sequence[str], texts: Sequence[str]
-) -> tuple[int, ...]:
-    """_COUNTS of one episode."""
-    turns = list(zip(seats, texts, strict=True))
-    asked = classify(turns, seat, *seen_cells(seats, observations)) if seat else []
-    uses = (sum(getattr(question, use) for question in asked) for use in _USES)
-    return len(asked), *uses, sum("?" in text for text in texts)
-
-
-def seen_cells(seats: Sequence[str], observations: Sequence[str]) -> tuple[dict[str, frozenset[Pair]], int]:
-    """By seat the cells that it sees, read from what it was told first, and the size of the board.
-
-    Without a board nothing is seen, and the size is the largest there is.
-    """
-    seen: dict[str, frozenset[Pair]] = {}
-    largest = 0
-    for seat, observation in zip(seats, observations, strict=True):
-        if seat not in seen:
-            seen[seat], size = _cells(observation)
-            largest = max(size, largest)
-    return seen, largest or len(REVIEWERS)
-
-
-@lru_cache(4096)
-def _cells(prompt: str) -> tuple[frozenset[Pair], int]:
-    numbers = read_prompt(prompt)
-    if numbers is None:
-        return frozenset(), 0
-    return frozenset((r, p) for r, p in np.argwhere(numbers >= 0).tolist()), len(numbers)
 
 
 def read_players(folder: Path, required: Iterable[str] = (), processes: int = 1) -> dict[str, Sample]:

@@ -8,20 +8,27 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import Section
 from slim_rl.games import NamedGame, matching
 
-ReferenceName = Annotated[str, Field(pattern=r"^(random|own-view|bayes|asks-\d+-(random|useful|table))$")]
+ReferenceName = Annotated[
+    str, Field(pattern=r"^(random|own-view|bayes|greedy|optimal|asks-(\d+|all)-(random|useful|table))$")
+]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
 FAITHFUL = {"size": 8, "selection": "dialop"}
 """Parameters of the boards that people played."""
 
 
 class Parameters(Section):
-    references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
+    references: tuple[ReferenceName, ...] = (
+        "random", "own-view", "bayes", "asks-all-random", "asks-all-table", "greedy", "optimal",
+    )  # fmt: skip
     """References on the held-out boards. The report needs `bayes`."""
     human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
     """References on the boards that people played."""
-    intervention_games: int = Field(512, ge=0)
-    """Held-out boards that base and trained model play again with questions forbidden, and with 0 to 6 questions
-    forced; 0 leaves that out."""
+    transplant_games: int = Field(512, ge=0)
+    """Held-out boards that base and trained model play again, each with the other one's questions, with as many
+    questions, and with none; 0 leaves that out."""
+    transfer_games: int = Field(256, ge=0)
+    """Boards of each game that training did not have: other wordings, limits, sizes, partners; 0 leaves them out. No
+    service plays them."""
     probe_games: int = Field(64, ge=1)
     """Held-out boards on which the partner's shyness is tested."""
 

@@ -1,68 +1,144 @@
-"""What the study plays: who earns what, how shy the partner is, what asking is worth; and what people did."""
+"""What the study plays: who earns what, what asking is worth, what transfers, how shy the partner is, and what people
+did."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from slim_rl.core.episode import Episode, Turn
+from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import Section
 from slim_rl.core.player import Player, TextSeat
-from slim_rl.games import NamedGame, matching, policy_seats
+from slim_rl.games import NamedGame, policy_seats
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.rollout.context import check_context
 from slim_rl.rollout.seating import PlayerMaker, Seat
-from slim_rl.rollout.shards import write_shard
-from slim_rl.studies.asking.forced import ARMS, forced_maker
+from slim_rl.rollout.shards import finished, write_shard
+from slim_rl.runtime.files import write_text
+from slim_rl.studies.asking import transfer
+from slim_rl.studies.asking.criteria import CRITERIA, criteria
+from slim_rl.studies.asking.forced import asking_maker, forbidden_maker, given_maker
 from slim_rl.studies.asking.parameters import FAITHFUL, Parameters, board_of
 from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
+ASKS_ON = "base-asks-on"
+"""The base model, told not to stop asking."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_partner", "scale_range", "stake"}
+_LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
+
+Free = Mapping[str, Episode]
+"""A model's free play, by board."""
 
 
 def series(run: Evaluation) -> Iterator[Series]:
-    """The probe of the partner, checkpoints and references on held-out boards, and references on people's boards.
+    """The probe of the partner; checkpoints and references on held-out boards and in games that training did not have;
+    checkpoints with each other's questions; and references on people's boards.
 
-    A policy that was trained in both seats meets the partner in either, and itself.
+    A policy that was trained in both seats meets the partner in either, and itself. What needs the free play of both
+    checkpoints comes after it, and covers the boards for which it is there.
     """
     tasks, studied, opposite = run.tasks, run.parameters, partner(run.game)
     assert isinstance(studied, Parameters)
-    probed = tasks[: studied.probe_games]
-    patient = _with(run, board_of(run.game).model_dump() | {"max_turns": MAX_TURNS})
-    yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=patient)
+    probed = [_without_limits(task) for task in tasks[: studied.probe_games]]
+    patient = board_of(run.game).model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}
+    game = transfer.with_parameters(run.game, patient, run.seed)
+    yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)
+    few = tasks[: studied.transplant_games]
     for player in run.checkpoints:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
         if len(policy_seats(run.game)) > 1:
             yield run.series(f"self-play/{player}", tasks, (player, player))
             yield run.series(f"second-seat/{player}", tasks, ("scripted", player))
-        few = tasks[: studied.intervention_games]
-        for arm in ARMS if few else ():
-            makers = {player: partial(_forced, run, player, arm)}
-            yield run.series(f"intervention/{player}-{arm}", few, (player, opposite), makers, arm=arm)
+        if player == "base":
+            on = {ASKS_ON: partial(_asking, run, "base", None)}
+            yield run.series(f"held-out/{ASKS_ON}", tasks, (ASKS_ON, opposite), on)
+        yield from _forced(run, few, player, "forbidden", partial(_forbidden, run, player))
+        yield from _transfers(run, player)
+    if few:
+        yield from _transplants(run, few)
     for player in studied.references:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
-    theirs = _with(run, board_of(run.game).model_dump(exclude=_OF_BOARDS) | FAITHFUL)
+    for player in transfer.REFERENCES:
+        yield from _transfers(run, player)
+    theirs = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
     boards = human_games(HUMAN) if studied.human_references else []
     for player in studied.human_references:
-        yield run.series(f"human-boards/{player}", boards, (player, opposite), game=theirs)
+        game = transfer.with_parameters(run.game, theirs, run.seed)
+        yield run.series(f"human-boards/{player}", boards, (player, opposite), game=game)
 
 
 def partner(game: NamedGame) -> str:
     """Who sits opposite in the evaluation: the partner of training, unless that was another policy."""
-    services = (name for name in game.parameters.seating if name.startswith("service:"))
-    return next(services, "scripted")
+    names = game.parameters.seating
+    return next((name for name in names if name == "ignorant" or name.startswith("service:")), "scripted")
 
 
-def _with(run: Evaluation, parameters: dict[str, Any]) -> NamedGame:
-    """The run's game with other parameters."""
-    given = matching.Parameters.model_validate(parameters)
-    return NamedGame(run.game.name, given, matching.taskset(given, run.seed, ""))
+def _without_limits(task: Task) -> Task:
+    return replace(task, state={name: value for name, value in task.state.items() if name not in _LIMITS_OF_TASKS})
+
+
+def _transplants(run: Evaluation, tasks: Sequence[Task]) -> Iterator[Series]:
+    free = {player: _free(run, player) for player in run.checkpoints}
+    there = [task for task in tasks if all(task.game_id in played for played in free.values())]
+    yield from _forced(run, there, "base", "given-trained", partial(_given, run, "base", free["trained"]))
+    yield from _forced(run, there, "base", "as-many", partial(_asking, run, "base", free["trained"]))
+    yield from _forced(run, there, "trained", "given-base", partial(_given, run, "trained", free["base"]))
+
+
+def _forced(run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make: partial) -> Iterator[Series]:
+    if tasks:
+        seating = (player, partner(run.game))
+        yield run.series(f"transplant/{player}-{arm}", tasks, seating, {player: make}, arm=arm)
+
+
+def _transfers(run: Evaluation, player: str) -> Iterator[Series]:
+    """A player in the games that training did not have, unless the partner costs money."""
+    assert isinstance(run.parameters, Parameters)
+    count, opposite = run.parameters.transfer_games, partner(run.game)
+    if not count or opposite.startswith("service:"):
+        return
+    for name, change in transfer.changes(run.game):
+        game = transfer.changed(run.game, change, run.seed)
+        tasks = list(game.taskset.tasks("evaluate", count))
+        if player in run.checkpoints and "size" in change.parameters and not _fits(run, player, game, tasks):
+            continue
+        yield run.series(f"transfer/{name}/{player}", tasks, (player, change.partner or opposite), arm=name, game=game)
+
+
+def _fits(run: Evaluation, player: str, game: NamedGame, tasks: Sequence[Task]) -> bool:
+    """Whether boards of another size fit a checkpoint's context and turns."""
+    engine, rules = run.policy(player)
+    try:
+        check_context(game, tasks, rules.renderer, engine.max_context_tokens, rules.max_turn_tokens)
+    except UserError as error:
+        print(f"Not played: {error}")
+        return False
+    return True
+
+
+def _free(run: Evaluation, player: str) -> Free:
+    return {episode.game_id: episode for episode in finished(run.folder / "held-out" / player).values()}
+
+
+def _forbidden(run: Evaluation, player: str) -> PlayerMaker:
+    return forbidden_maker(run.policy(player), board_of(run.game).size)
+
+
+def _given(run: Evaluation, player: str, free: Free) -> PlayerMaker:
+    return given_maker(run.policy(player), board_of(run.game).size, free)
+
+
+def _asking(run: Evaluation, player: str, free: Free | None) -> PlayerMaker:
+    return asking_maker(run.policy(player), board_of(run.game).size, free)
 
 
 def _prober(seat: Seat) -> Player:
@@ -70,14 +146,13 @@ def _prober(seat: Seat) -> Player:
     return TextSeat(Prober(seat.game, seat.name, seat.seed))
 
 
-def _forced(run: Evaluation, player: str, arm: str) -> PlayerMaker:
-    return forced_maker(arm, run.policy(player), board_of(run.game).size)
-
-
 def finish(run: Evaluation) -> None:
-    """What people did on their boards, as episodes of the series `human-boards`."""
+    """What people did on their boards, as episodes of the series `human-boards`; and the criteria as they stand now, so
+    that a later change shows."""
     episodes = [_people(run.game.name, task) for task in human_games(HUMAN)]
     write_shard(run.folder / "human-boards/humans/00000.parquet", episodes)
+    fixed = criteria()
+    write_text(run.folder / CRITERIA, json.dumps({"version": fixed.version, "sha256": fixed.sha256}) + "\n")
 
 
 def inputs(parameters: Section) -> Sequence[Path]:

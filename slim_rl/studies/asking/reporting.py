@@ -1,53 +1,44 @@
 """The study's report: episodes in, figures, tables, metrics and pages out."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from slim_rl.analysis import page
 from slim_rl.analysis.comparison import Column, Compared, Point
-from slim_rl.studies.asking import figures, verdict
-from slim_rl.studies.asking.boards import sample_of_dialogues
-from slim_rl.studies.asking.findings import NAMES, Findings, metrics, tables
-from slim_rl.studies.asking.intervention import FORBIDDEN, FREE, MODELS, Intervention, read_intervention
-from slim_rl.studies.asking.measures import MEASURES, TALK_MEASURES, Sample, read_players, read_sample, title
+from slim_rl.games import NamedGame
+from slim_rl.rollout.shards import shards
+from slim_rl.studies.asking import figures
+from slim_rl.studies.asking.boards import sample_of_dialogues, side_by_side
+from slim_rl.studies.asking.choices import with_choices
+from slim_rl.studies.asking.criteria import CRITERIA, criteria
+from slim_rl.studies.asking.findings import VARIED, Findings, metrics, tables
+from slim_rl.studies.asking.measures import MEASURES, SHORT, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import FAITHFUL, board_of
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
+from slim_rl.studies.asking.transfer import CHANGES
+from slim_rl.studies.asking.transplant import MODELS, Transplant, read_transplant
+from slim_rl.studies.asking.verdict import judge, pooled_evidence
 from slim_rl.studies.study import Found, Report
 
-QUESTION = "Does a language model learn to ask questions when only asking pays?"
-_COMPARED = Compared(
-    columns=(
-        Column("Questions, base", "base.questions", ".2f"),
-        Column("trained", "trained.questions", ".2f"),
-        Column("Reward, base", "base.reward"),
-        Column("trained", "trained.reward"),
-        Column("difference", "comparison.reward_difference", "+.3f"),
-        Column("Useful questions, difference", "comparison.useful_questions_difference", "+.2f"),
-        Column("Oracle given information", "trained.oracle_given_information"),
-        Column("No-question Bayes", "bayes.reward"),
-        Column("Forbidden to ask, it loses", "intervention.trained.worth_of_asking", "+.3f"),
-        Column("Uses answers better", "intervention.uses_answers_better", "+.3f"),
-    ),
-    points=(Point("", "base.reward", "trained.reward", "bayes.reward"),),
-    mark="The diamond is the no-question Bayesian player.",
-)
+QUESTION = "Does a language model learn when to ask, and what?"
+MAX_REPLAYED = 512
+"""Boards on which a player's choices are judged."""
 
 
 def report(found: Found) -> Report:
     """Raises UserError: base, trained and `bayes` have no episodes on held-out boards, or training has none."""
     findings = read_findings(found)
     curves = page.thinned(findings.curves, page.MAX_POINTS)
-    drawn = {
-        "training": figures.training_figure(curves, findings.lines),
-        "held-out": figures.players_figure(findings.held_out),
-        "human-boards": figures.players_figure(findings.human_boards),
-        "uses": figures.uses_figure(curves),
-    }
-    if findings.intervention:
-        drawn["intervention"] = figures.intervention_figure(findings.intervention)
+    drawn = {"training": figures.training_figure(curves, findings.held_out)}
+    if findings.varied:
+        drawn["follows"] = figures.follows_figure(findings.follows)
     return Report(
         QUESTION,
         findings.verdict.text,
@@ -58,45 +49,107 @@ def report(found: Found) -> Report:
         dict(
             findings=findings,
             judged=findings.verdict,
+            shown=side_by_side(findings.held_out),
             dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
             board=board_of(found.game),
+            like_people=all(getattr(board_of(found.game), name) == value for name, value in FAITHFUL.items()),
+            fixed=_fixed(found),
             title=title,
             measures=MEASURES,
-            talk_measures=TALK_MEASURES,
+            short=[m for m in MEASURES if m.name in SHORT],
             models=MODELS,
-            free=FREE,
-            forbidden=FORBIDDEN,
-            names=NAMES,
+            varied=VARIED,
+            changes=CHANGES,
             shy_kinds=KINDS,
             pairings=PAIRINGS,
             seat_measures=SEAT_MEASURES,
             steps=findings.training.episodes["step"].nunique(),
-            min_games=verdict.MIN_GAMES,
         ),
     )
 
 
 def read_findings(found: Found) -> Findings:
     held_out = read_players(found.episodes / "held-out", ("base", "trained", "bayes"), found.processes)
-    given = board_of(found.game)
+    training = read_sample(found.rollouts, ("policy",), found.processes, found.game.name)
+    human_boards = read_players(found.episodes / "human-boards", processes=found.processes)
+    transfer = found.episodes / "transfer"
+    changes = [name for name in CHANGES if all((transfer / name / model).exists() for model in MODELS)]
     return Findings(
-        training=read_sample(found.rollouts, ("policy",), found.processes, found.game.name),
-        held_out=held_out,
-        human_boards=read_players(found.episodes / "human-boards", processes=found.processes),
-        intervention=_intervention(found, held_out),
-        like_people=all(getattr(given, name) == value for name, value in FAITHFUL.items()),
+        training=training,
+        held_out={name: add_choices(sample, found.game) for name, sample in held_out.items()},
+        human_boards=human_boards,
+        transplant=_transplant(found, held_out),
+        transfer={name: read_players(transfer / name) for name in changes},
         shyness=shyness(found.episodes / "partner/probe"),
         selfplay=read_selfplay(found.episodes),
     )
 
 
-def _intervention(found: Found, held_out: dict[str, Sample]) -> Intervention | None:
-    folder = found.episodes / "intervention"
+def add_choices(sample: Sample, game: NamedGame) -> Sample:
+    """The sample with the columns of `choices`, on the first MAX_REPLAYED boards."""
+    board = board_of(game)
+    tasks = {task.game_id: task for task in game.taskset.tasks("evaluate", min(board.eval_count, MAX_REPLAYED))}
+    episodes = with_choices(sample.episodes, dict(sample.dialogues()), tasks, game, board.p_partner)
+    return replace(sample, episodes=episodes)
+
+
+def _transplant(found: Found, held_out: Mapping[str, Sample]) -> Transplant | None:
+    folder = found.episodes / "transplant"
     if not folder.exists():
         return None
     arms = read_sample(folder, MODELS, found.processes).episodes
-    return read_intervention(arms, {model: held_out[model].episodes for model in MODELS})
+    return read_transplant(arms, {model: held_out[model].episodes for model in MODELS})
+
+
+def _fixed(found: Found) -> dict[str, Any]:
+    """Which criteria these are, and whether they stood when the run began and when it was evaluated."""
+    now, recorded = criteria(), found.episodes / CRITERIA
+    began = min(path.stat().st_mtime for path in shards(found.rollouts))
+    return {
+        "criteria": now,
+        "began": datetime.fromtimestamp(began, UTC),
+        "evaluated_with": json.loads(recorded.read_text(encoding="utf-8")) if recorded.exists() else None,
+    }
 
 
 def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
-    return _COMPARED
+    return Compared(_COLUMNS, _POINTS, _MARK, _pooled_verdict(metrics), table="training-intervals", curves=_CURVES)
+
+
+def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """By the same criteria, the run as the unit."""
+    if len(metrics) < 2:
+        return ""
+    prefix = "comparison."
+    runs = [{n.removeprefix(prefix): v for n, v in run.items() if n.startswith(prefix)} for run in metrics]
+    found = pooled_evidence(runs)
+    outcomes = Counter(run.get("outcome") for run in metrics)
+    each = "; ".join(f"{count}: {outcome}" for outcome, count in outcomes.most_common())
+    errors = ", ".join(
+        f"{what} {one.mean:+.3f} ({abs(one.mean) / one.se:.0f} standard errors)"
+        for what, one in (
+            ("over the base model", found.gain),
+            ("over the base model told not to stop", found.over_asking_on),
+            ("below the best player", found.regret),
+        )
+        if one.se > 0
+    )
+    return f"{judge(found).text} Of {len(runs)} runs, {each}. Over runs: {errors or 'no spread'}."
+
+
+_COLUMNS = (
+    Column("Reward, base", "base.reward"),
+    Column("trained", "trained.reward"),
+    Column("told not to stop", "base-asks-on.reward"),
+    Column("Regret to the best player", "comparison.regret", "+.3f"),
+    Column("Cells asked, base", "base.cells_asked", ".2f"),
+    Column("trained", "trained.cells_asked", ".2f"),
+    Column("Rank of the cells", "trained.rank", ".2f"),
+    Column("Asks more", "transplant.asks_more", "+.3f"),
+    Column("Asks better", "transplant.asks_better", "+.3f"),
+    Column("Uses answers better", "transplant.uses_answers_better", "+.3f"),
+    Column("Out of turns", "trained.truncated", ".1%"),
+)
+_POINTS = (Point("", "base.reward", "trained.reward", "optimal.reward"),)
+_CURVES = {"reward": "reward", "cells_asked": "cells asked for a game"}
+_MARK = "The diamond is the optimal asker."

@@ -26,8 +26,8 @@ MEASURES = {
     "told": "Scores told",
     "told_first": "told by the first",
     "told_second": "told by the second",
-    "questions_first": "Questions of the first",
-    "questions_second": "of the second",
+    "cells_asked_first": "Cells asked by the first",
+    "cells_asked_second": "by the second",
     "turns": "Turns",
     "errors": "Errors",
 }
@@ -97,9 +97,9 @@ def read_selfplay(folder: Path) -> SelfPlay | None:
 def _measured(folder: Path) -> pd.DataFrame:
     frame = read_frame(folder)
     frame = frame[frame["status"] != "failed"]
-    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "questions", "errors")} for seat in SEATS)
+    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "cells_asked", "errors")} for seat in SEATS)
     columns = {"game_id": frame["game_id"], "reward": frame[f"reward.{SEATS[0]}"], "turns": frame["turns"]}
     columns |= {name: first[name] + second[name] for name in ("told", "errors")}
     for seat, own in (("first", first), ("second", second)):
-        columns |= {f"{name}_{seat}": own[name] for name in ("told", "questions")}
+        columns |= {f"{name}_{seat}": own[name] for name in ("told", "cells_asked")}
     return pd.DataFrame(columns)

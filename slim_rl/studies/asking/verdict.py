@@ -1,29 +1,75 @@
-"""Did the model learn to ask? One sentence, by criteria fixed before the numbers are seen.
+"""Did the model learn to ask? One sentence, by the criteria of `criteria.yaml`.
 
-A rising reward alone is no evidence: on boards that leak, a model earns more by asking less. So four things must hold
-together on the held-out games: it asks clearly more, it earns clearly more, no player that asks nothing can gain most
-of what it gained, and forbidden to ask it loses most of that again.
+A rising reward alone is no evidence: where boards leak, a model earns more by asking less. Nor are more questions: they
+may be free, or what any rule would do. So the verdict asks in this order: could anything be learnt, can it be told from
+guessing, does the model earn more, does it ask, are its questions why, and does it choose them.
 """
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
-from slim_rl.studies.asking.intervention import Intervention
+from slim_rl.analysis.statistics import Estimate, estimate, paired_difference, pooled, unknown
+from slim_rl.studies.asking.criteria import Criteria, criteria
+from slim_rl.studies.asking.transplant import Transplant
 
-MIN_GAMES = 100
-"""With fewer the standard error of a reward (its deviation is about 0.15) exceeds 0.015, too much to tell."""
-MIN_RATIO = 2.0
-"""Useful questions must at least double,"""
-MIN_MORE = 0.5
-"""and grow by at least one in every other game, because twice almost nothing is not asking."""
-MIN_SHARE = 0.5
-"""This share of the gain must lie above what a player earns that asks nothing. Where boards leak, a model that asks may
-earn a little more than that player, and still gain mostly without asking."""
+ASKS_ON = "base-asks-on"
+"""The base model that is told not to stop asking."""
+AT_RANDOM = "asks-all-random"
+"""The player without a model that asks for random cells as long as it can."""
+_LEARNERS = ("base", "trained", ASKS_ON)
 
-Outcome = Literal["supported", "asks more without gain", "gains without asking", "not supported", "too little data"]
+Outcome = Literal[
+    "supported", "learnt how many and not which", "asks more without gain", "gains without asking", "not supported",
+    "nothing to learn", "invalid test: the boards leak", "too little data",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict rests on, of one run or pooled over several. Differences are on the same boards; what was not
+    measured is unknown."""
+
+    games: float
+    reward_base: float
+    reward_trained: float
+    reward_best: float
+    """Of the player without a model that earns most."""
+    useful_base: float
+    useful_trained: float
+    """Useful cells a game."""
+    more: Estimate
+    """Useful cells, trained less base."""
+    gain: Estimate
+    """Reward, trained less base; so are the differences below."""
+    pays: Estimate
+    """Trained less the player that asks nothing and infers."""
+    regret: Estimate
+    """The best player less trained."""
+    over_asking_on: Estimate
+    """Trained less ASKS_ON."""
+    room: Estimate
+    """What asking can earn: the best player less what its own view alone is worth."""
+    leak: Estimate
+    """The player that asks nothing and infers, less what its own view alone is worth."""
+    choice: Estimate
+    """The best player less AT_RANDOM."""
+    rank: Estimate
+    """Of the cells that the trained model asked for; see `choices`."""
+    asks: Estimate
+    """The base model with the trained model's questions, less free play."""
+    worth: Estimate
+    """The trained model in free play less the same forbidden to ask."""
+
+    def numbers(self) -> dict[str, float]:
+        """For metrics.json."""
+        found: dict[str, float] = {}
+        for name, value in vars(self).items():
+            found |= value.numbers(name) if isinstance(value, Estimate) else {name: value}
+        return found
 
 
 class Criterion(NamedTuple):
@@ -35,119 +81,157 @@ class Criterion(NamedTuple):
 class Verdict:
     outcome: Outcome
     text: str
-    """Begins with "Supported" or "Not supported"."""
     criteria: tuple[Criterion, ...]
-    asks: Estimate
-    """Useful questions a game, trained less base, on the same games."""
-    gain: Estimate
-    """Reward, trained less base, on the same games."""
-    pays: Estimate
-    """Reward, trained less the no-question Bayesian player, on the same games."""
-    leak: Estimate
-    """Reward of the no-question Bayesian player less what its own view alone would earn."""
-    worth: Estimate | None
-    """Reward of the trained model in free play less that when it may not ask; None without an intervention."""
 
     @property
     def supported(self) -> bool:
-        return self.outcome == "supported"
+        return self.outcome in ("supported", "learnt how many and not which")
 
 
-def judge(
-    base: pd.DataFrame, trained: pd.DataFrame, bayes: pd.DataFrame, intervention: Intervention | None = None
-) -> Verdict:
-    """The verdict on the episodes of the base model, the trained one and the no-question Bayesian player.
+def best_player(players: Mapping[str, pd.DataFrame]) -> str:
+    """The player without a model that earns most."""
+    return max((name for name in players if name not in _LEARNERS), key=lambda name: players[name]["reward"].mean())
+
+
+def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None) -> Evidence:
+    """Of episodes on the same held-out games.
 
     Args:
-        base, trained, bayes: `Sample.episodes` on the same held-out games.
-        intervention: without it there is no fourth criterion.
+        players: `Sample.episodes` by player, with the columns of `choices` where they are known. `base`, `trained` and
+            `bayes` are among them.
     """
-    asks = paired_difference(trained, base, "useful_questions")
-    gain = paired_difference(trained, base, "reward")
-    pays = paired_difference(trained, bayes, "reward")
-    leak = estimate(bayes.assign(leak=bayes["reward"] - bayes["own_view"]), "leak")
-    worth = intervention.worth_of_asking("trained") if intervention else None
+    base, trained, bayes = (players[name] for name in ("base", "trained", "bayes"))
+    best = players[best_player(players)]
 
-    def both(column: str, spec: str) -> tuple[str, ...]:
-        return tuple(f"{episodes[column].mean():{spec}}" for episodes in (base, trained))
+    def less(one: pd.DataFrame, other: str | pd.DataFrame, column: str = "reward") -> Estimate:
+        if isinstance(other, str):
+            return less(one, players[other], column) if other in players else unknown()
+        return paired_difference(one, other, column)
 
-    (few, many), (low, high) = both("useful_questions", ".2f"), both("reward", ".3f")
-    unasked = f"{bayes['reward'].mean():.3f}"
-    doubled = trained["useful_questions"].mean() >= MIN_RATIO * base["useful_questions"].mean()
-    asks_more, earns_more = asks.low > 0 and asks.mean >= MIN_MORE and bool(doubled), gain.low > 0
-    out_of_reach = pays.low > 0 and pays.mean >= MIN_SHARE * gain.mean
-    causes = worth is None or (worth.low > 0 and worth.mean >= MIN_SHARE * gain.mean)
-    games = min(asks.games, pays.games)
+    def over_own_view(player: pd.DataFrame) -> Estimate:
+        return estimate(player.assign(over=player["reward"] - player["own_view"]), "over")
+
+    gain, pays = less(trained, base), less(trained, bayes)
+    return Evidence(
+        games=min(gain.games, pays.games),
+        reward_base=float(base["reward"].mean()),
+        reward_trained=float(trained["reward"].mean()),
+        reward_best=float(best["reward"].mean()),
+        useful_base=float(base["useful_cells"].mean()),
+        useful_trained=float(trained["useful_cells"].mean()),
+        more=less(trained, base, "useful_cells"),
+        gain=gain,
+        pays=pays,
+        regret=less(best, trained),
+        over_asking_on=less(trained, ASKS_ON),
+        room=over_own_view(best),
+        leak=over_own_view(bayes),
+        choice=less(best, AT_RANDOM),
+        rank=estimate(trained, "rank", "ranked") if "rank" in trained else unknown(),
+        asks=transplant.parts["asks"] if transplant else unknown(),
+        worth=transplant.worth_of_asking("trained") if transplant else unknown(),
+    )
+
+
+def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:
+    """Of several runs: the run is the unit.
+
+    Args:
+        runs: `Evidence.numbers` of each.
+    """
+    found: dict[str, Any] = {}
+    for field in fields(Evidence):
+        values = [math.nan if (value := run.get(field.name)) is None else float(value) for run in runs]
+        if field.type is Estimate:
+            found[field.name] = pooled(values)
+        else:
+            found[field.name] = min(values) if field.name == "games" else sum(values) / len(values)
+    return Evidence(**found)
+
+
+def judge(found: Evidence) -> Verdict:
+    c = criteria()
+    few, many = f"{found.useful_base:.2f}", f"{found.useful_trained:.2f}"
+    asks_more = found.more.low > 0 and found.more.mean >= c.min_cells
+    requirements = [
+        Criterion(
+            found.gain.low > 0,
+            f"It earns more: reward {found.reward_trained:.3f} ({found.reward_base:.3f} before); difference "
+            f"{found.gain.text('+.3f')}. Required: the interval above 0.",
+        ),
+        Criterion(
+            found.useful_trained >= c.min_cells and found.pays.low > 0,
+            f"It asks, and earns more than a player that asks nothing and infers: {many} useful cells a game ({few} "
+            f"before); {found.pays.text('+.3f')} above that player. Required: at least {c.min_cells} cells, and the "
+            "interval above 0.",
+        ),
+        _asking_is_why(found, asks_more, c),
+    ]
+    earns, asks, causes = (criterion.met for criterion in requirements)
+    choosing = _choosing(found, c) if found.choice.mean >= c.min_choice else []
+    chooses = all(criterion.met for criterion in choosing)
+    outcome: Outcome
+    said = (
+        f"It asks for {many} useful cells a game ({few} before training) and earns {found.reward_trained:.3f} "
+        f"({found.reward_base:.3f} before)."
+    )
+    if found.games < c.min_games:
+        outcome = "too little data"
+        text = f"Too little data: the players share {found.games:.0f} boards; a verdict needs {c.min_games}."
+    elif not (found.room.low > 0 and found.room.mean >= c.min_room):
+        nothing = f"asking earns no player here more than {max(found.room.mean, 0):.3f} above what it sees"
+        if asks_more:
+            outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said} But {nothing}."
+        else:
+            outcome, text = "nothing to learn", f"Nothing to learn: {nothing}. {said}"
+    elif found.leak.low > 0 and found.leak.mean >= c.max_leak_share * found.room.mean:
+        outcome = "invalid test: the boards leak"
+        text = (
+            "Invalid test: the boards leak. Without a question, a player that knows how boards are selected earns "
+            f"{found.leak.mean:.3f} more than its view is worth, of {found.room.mean:.3f} that asking can earn. {said}"
+        )
+    elif earns and asks and causes:
+        outcome = "supported" if chooses else "learnt how many and not which"
+        text = f"Supported: the model learnt to ask. {said} The best player earns {found.reward_best:.3f}."
+        if not chooses:
+            text += " It learnt how many cells to ask for, and not which."
+    elif earns:
+        some = "most of the gain comes without asking" if found.asks.low > 0 else "gains without asking"
+        outcome, text = "gains without asking", f"Not supported: {some}. {said}"
+    elif asks_more:
+        outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
+    else:
+        outcome, text = "not supported", f"Not supported: it neither asks nor earns clearly more. {said}"
+    return Verdict(outcome, text, (*requirements, *choosing))
+
+
+def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
+    if math.isnan(found.asks.mean):
+        return Criterion(
+            asks_more,
+            f"It asks more: {found.more.text('+.2f')} useful cells a game. Required: the interval above 0, and at "
+            f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking is why.)",
+        )
+    return Criterion(
+        found.asks.low > 0 and found.asks.mean >= c.min_share * found.gain.mean and found.worth.low > 0,
+        f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
+        f"gain of {found.gain.mean:+.3f}; forbidden to ask, the trained model loses {found.worth.text('.3f')}. "
+        f"Required: both intervals above 0, and at least {c.min_share:.0%} of the gain.",
+    )
+
+
+def _choosing(found: Evidence, c: Criteria) -> list[Criterion]:
+    rank, on = found.rank, found.over_asking_on
     criteria = [
         Criterion(
-            asks_more,
-            f"It asks more: {many} useful questions a game after {few}, a difference of {asks.text('+.2f')}; "
-            f"required: at least twice as many, {MIN_MORE} more, and the interval above 0.",
-        ),
-        Criterion(
-            earns_more,
-            f"It earns more: reward {high} after {low}, a difference of {gain.text('+.3f')}; "
-            "required: the interval above 0.",
-        ),
-        Criterion(
-            out_of_reach,
-            f"The no-question Bayesian player is {'beaten' if pays.low > 0 else 'not beaten'}: it earns "
-            f"{unasked}, the trained model differs from that by {pays.text('+.3f')}; "
-            f"required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
-        ),
+            rank.low >= c.min_rank,
+            f"It chooses: the cells it asks for rank {rank.text('.2f')} by value among the open ones, random cells "
+            f"0.50. Required: the interval at {c.min_rank} or above.",
+        )
     ]
-    if worth is not None:
-        criteria.append(
-            Criterion(
-                causes,
-                "Asking is why: on the same boards, forbidden to ask, the trained model earns less by "
-                f"{worth.text('.3f')}; required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain.",
-            )
+    if not math.isnan(on.mean):
+        told = (
+            f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: the interval above 0."
         )
-    if games < MIN_GAMES:
-        outcome: Outcome = "too little data"
-        reason = f"too little data. The players share {games} games; {MIN_GAMES} are needed for a verdict."
-    else:
-        outcome, reason = _outcome(asks_more, earns_more, out_of_reach, causes)
-        forbidden = f"{worth.mean:.3f}" if worth is not None else ""
-        reason = reason.format(
-            few=few, many=many, low=low, high=high, unasked=unasked, forbidden=forbidden,
-            because=f", and forbidden to ask it earns {forbidden} less" if forbidden else "",
-        )  # fmt: skip
-        if outcome != "supported" and leak.low > 0:
-            reason += f" The boards leak: knowing how they were selected is worth {leak.mean:.3f} without a question."
-    text = f"{'Supported' if outcome == 'supported' else 'Not supported'}: {reason}"
-    return Verdict(outcome, text, tuple(criteria), asks, gain, pays, leak, worth)
-
-
-def _outcome(asks: bool, earns: bool, out_of_reach: bool, causes: bool) -> tuple[Outcome, str]:
-    """What follows from the criteria, and why."""
-    if asks and earns and out_of_reach and causes:
-        return "supported", (
-            "the trained model asks {many} useful questions a game instead of {few}, its reward rises from {low} to "
-            "{high}, no player who asks nothing can be expected to earn more than {unasked}{because}."
-        )
-    if asks and earns and out_of_reach:
-        return "gains without asking", (
-            "gains that do not come from asking. Useful questions rise from {few} to {many} a game and the reward from "
-            "{low} to {high}, but forbidden to ask, the trained model earns only {forbidden} less."
-        )
-    if asks and earns:
-        return "gains without asking", (
-            "gains that need no asking. Useful questions rise from {few} to {many} a game and the reward from {low} to "
-            "{high}, but a player who asks nothing earns {unasked}."
-        )
-    if earns:
-        return "gains without asking", (
-            "gains without asking. The reward rises from {low} to {high}, but useful questions go from {few} to {many} "
-            "a game."
-        )
-    if asks:
-        return "asks more without gain", (
-            "asks more without gain. Useful questions rise from {few} to {many} a game, but the reward goes from {low} "
-            "to {high}."
-        )
-    return "not supported", (
-        "neither asks nor earns clearly more. Useful questions go from {few} to {many} a game, the reward from {low} to "
-        "{high}."
-    )
+        criteria.append(Criterion(on.low > 0, told))
+    return criteria

@@ -1,100 +1,182 @@
-"""Episodes made to measure, on disk as a run leaves them."""
+"""Policies made to measure, and what they play: real games with the scripted partner, on disk as a run leaves them."""
 
-from itertools import product
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from slim_rl.core.episode import Episode, Turn
+from slim_rl.core.game import seed_of
 from slim_rl.core.message import heard, said
-from slim_rl.games.matching.language import MUST_ANSWER, answer, prompt, question
-from slim_rl.games.matching.names import format_proposal
+from slim_rl.core.player import ScriptedPlayer, TextSeat
+from slim_rl.games import NamedGame, load_games
+from slim_rl.games.matching import Parameters
+from slim_rl.games.matching.board import optimal_assignment
+from slim_rl.games.matching.language import MUST_ANSWER
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal
+from slim_rl.games.matching.value import values_of_asking
+from slim_rl.games.matching.wordings import question
+from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import write_shard
+from slim_rl.studies.asking.criteria import CRITERIA
+from slim_rl.studies.asking.measures import read_sample
+from slim_rl.studies.asking.reporting import add_choices
+from slim_rl.studies.asking.transfer import CHANGES, changed
 
-GAMES = {"matching": {}}
 AGENT, PARTNER = "player-1", "player-2"
-KNOWN = np.full((8, 8), -1)
-KNOWN[0, 0] = 44  # all that the agent sees
 LONG_WORDS = "<script>document.title = 'broken into'</script> & \"quotes\" </script>"
+GAMES = {"matching": {"patience": [1, 5], "eval_count": 120}}
 
 
-def make_episodes(
-    player, reward, useful=0.0, games=200, samples=1, step=0, wasted=0, own_view=0.78, noise=0.05, failed=0, each=None,
-    arm="", game="matching", partner="scripted",
-):  # fmt: skip
-    """Episodes whose means are about `reward` and `useful`; the first `failed` of them failed.
+@dataclass(frozen=True)
+class Policy:
+    """A policy of the matching game.
 
-    `wasted` questions are about the one cell that the agent sees. With `each`, every useful question adds that much to
-    the reward.
+    Args:
+        cells: it asks for so many cells a game on average, at most as many as the partner's patience.
+        order: `random`, or `best`, the most valuable first.
+        compound: it asks for all of them in one message.
+        careless: probability that it proposes at random.
+        pays: it asks only for cells that are worth their price.
+        guesses: it knows the best assignment without asking.
     """
-    rng = np.random.default_rng([ord(letter) for letter in player + arm] + [step])
-    for number in range(games * samples):
-        board, sample = divmod(number, samples)
-        name, seating = f"{player}{arm}/{step}/{board}/{sample}", {AGENT: player, PARTNER: partner}
-        episode = Episode(name, f"board-{board}", game, seating, arm=arm, step=step)
-        if number < failed:
-            episode.status, episode.error = "failed", "TimeoutError: no answer"
-            yield episode
-            continue
-        asked = min(int(rng.poisson(useful)), 63)
-        earned = reward + noise * rng.standard_normal() + (each or 0) * asked
-        earned = float(np.clip(earned, 0, 1))
-        episode.turns = list(dialogue(asked, wasted))
-        episode.rewards = {AGENT: earned, PARTNER: earned}
-        own = {"errors": 0, "own_view": own_view, "unknown_cells": 63}
-        own["oracle_given_information"] = min(1.0, earned + 0.02)
-        metrics = {f"{AGENT}.{name}": value for name, value in own.items()}
-        episode.metrics = {"turns": len(episode.turns), **metrics}
-        yield episode
+
+    cells: float = 0.0
+    order: str = "random"
+    compound: bool = False
+    careless: float = 0.0
+    pays: bool = False
+    guesses: bool = False
 
 
-def dialogue(asked, wasted):
-    """Questions about `asked` unknown cells, then about the known one, all answered; then a proposal."""
-    cells = [*product(range(8), range(8))]
-    agent, partner = prompt(KNOWN, False), prompt(np.full((8, 8), 7), False) + "\n"
-    for cell in cells[1 : asked + 1] + [cells[0]] * wasted:
-        yield turn(AGENT, agent, question(*cell))
-        yield turn(PARTNER, partner + f"Partner: {question(*cell)}", f"[message] {answer(*cell, 7)}")
-        agent, partner = f"Partner: [message] {answer(*cell, 7)}", ""
-    proposal = "[propose] " + format_proposal(range(8))
-    yield turn(AGENT, agent, proposal)
-    yield turn(PARTNER, partner + f"Partner: {proposal}\n{MUST_ANSWER}", "[accept]")
+class MadePlayer(ScriptedPlayer):
+    def __init__(self, policy: Policy, game, seat: str):
+        self.policy, self.game, self.seat = policy, game, seat
+        # What it asks and what it proposes are drawn apart, so that they can be exchanged between policies.
+        self._asks, self._proposes = (np.random.default_rng(seed_of(game.game_id, part)) for part in "ap")
+        most = game.limits.max_turns // 2 - 1 if not policy.compound else 99
+        patience = most if game.limits.patience is None else game.limits.patience
+        self._left = min(int(policy.cells + self._asks.random()), most, patience)
+        self._unasked = ~game.view(seat).mask
+
+    def turn(self, observation: str) -> str:
+        if MUST_ANSWER in observation:
+            return "[accept]"
+        known = self.game.known(self.seat) | self.policy.guesses
+        values = np.where(known, self.game.board.table, 50.0)
+        cells = []
+        while self._left and self._unasked.any() and (self.policy.compound or not cells):
+            if (cell := self._next(values)) is None:
+                break
+            self._left -= 1
+            self._unasked[cell] = False
+            cells.append(cell)
+        if self.policy.compound and len(cells) > 1:
+            wanted = ", ".join(f"{REVIEWERS[r]} on {SHORT_PAPERS[p]}" for r, p in cells)
+            return f"[message] What are your scores for these: {wanted}?"
+        if cells:
+            return question(*cells[0])
+        best = optimal_assignment(values)
+        if self._proposes.random() < self.policy.careless:
+            best = self._proposes.permutation(len(values))
+        return "[propose] " + format_proposal(tuple(map(int, best)))
+
+    def _next(self, values):
+        if self.policy.order == "random":
+            return tuple(self._asks.permutation(np.argwhere(self._unasked))[0].tolist())
+        worth = np.where(self._unasked, values_of_asking(values), -1)
+        cell = np.unravel_index(int(np.argmax(worth)), worth.shape)
+        price = self.game.limits.price / 100 * self.game.board.best_assignment_reward
+        return None if self.policy.pays and worth[cell] <= price else tuple(map(int, cell))
+
+
+@cache
+def game_of(**parameters) -> NamedGame:
+    return load_games({"matching": Parameters(**parameters)}, seed=0)["matching"]
+
+
+def play(game: NamedGame, player: str, policy: Policy | None = None, count=120, arm="", step=0, samples=1, partner="scripted",
+         purpose="evaluate") -> list[Episode]:  # fmt: skip
+    """Episodes of a made policy under the name `player`, or of the reference of that name."""
+    makers = {player: lambda seat: TextSeat(MadePlayer(policy, seat.game, seat.name))} if policy else {}
+    seating = Seating({game.name: game}, makers, 0)
+    requests = [
+        Request(f"{player}{arm}/{step}/{task.game_id}/{n}", game.name, task, (player, partner), step=step, arm=arm)
+        for task in game.taskset.tasks(purpose, count)
+        for n in range(samples)
+    ]
+
+    async def all_of_them():
+        return [await seating.play(request) for request in requests]
+
+    return asyncio.run(all_of_them())
+
+
+def arms(base: Policy, trained: Policy) -> dict[str, Policy]:
+    """The policies of the transplant's series, `MODEL-ARM`."""
+    return {
+        "base-forbidden": replace(base, cells=0),
+        "trained-forbidden": replace(trained, cells=0),
+        "base-given-trained": replace(trained, careless=base.careless),
+        "trained-given-base": replace(base, careless=trained.careless),
+        "base-as-many": replace(base, cells=trained.cells, pays=trained.pays),
+    }
+
+
+def sample(folder: Path, game: NamedGame, player: str, episodes: list[Episode], chosen=True):
+    """`Sample` of episodes, with what was chosen."""
+    write(folder, episodes)
+    found = read_sample(folder, (player,))
+    return add_choices(found, game) if chosen else found
+
+
+def write(folder, episodes):
+    write_shard(Path(folder) / "00000.parquet", list(episodes))
 
 
 def turn(seat, read, text):
     return Turn(seat, heard(read), said(text))
 
 
-def write(folder, episodes):
-    write_shard(folder / "00000.parquet", list(episodes))
+BASE, TRAINED = Policy(1, careless=0.1), Policy(9, "best")
 
 
-def write_players(folder, **players):
-    """`folder/PLAYER` for each player, by its arguments of `make_episodes`."""
-    for player, arguments in players.items():
-        write(folder / player, make_episodes(player, **arguments))
-
-
-def write_run(folder):
+def write_run(folder, parameters=None, base=BASE, trained=TRAINED, steps=5):
     """A run in which asking pays, and is learnt."""
-    for step in range(9):
-        rollouts = make_episodes("policy", 0.8 + 0.01 * step, step, games=16, samples=4, step=step)
+    game = game_of(**_hashable(parameters or GAMES["matching"]))
+    count = game.parameters.eval_count
+    for step in range(steps):
+        share = step / max(steps - 1, 1)
+        policy = replace(trained, cells=base.cells + share * 2, careless=base.careless * (1 - share))
+        rollouts = play(game, "policy", policy, 8, step=step, samples=4, purpose="train")
         write(folder / f"data/rollouts/step-{step}", rollouts)
     played = folder / "data/episodes/matching"
-    write_players(
-        played / "held-out",
-        **{
-            "base": dict(reward=0.80, useful=0.5, wasted=1, failed=3),
-            "trained": dict(reward=0.95, useful=5),
-            "bayes": dict(reward=0.78),
-            "own-view": dict(reward=0.78),
-            "asks-4-useful": dict(reward=0.93, useful=4),
-        },
-    )
-    people = list(make_episodes("humans", 0.92, useful=3, games=100, partner="humans"))
+    models = {"base": base, "trained": trained, "base-asks-on": replace(base, cells=9)}
+    for player, policy in models.items():
+        write(played / "held-out" / player, play(game, player, policy, count))
+    for player in ("own-view", "bayes", "asks-all-random", "optimal"):
+        write(played / "held-out" / player, play(game, player, count=count))
+    for name, policy in arms(base, trained).items():
+        model, _, arm = name.partition("-")
+        write(played / "transplant" / name, play(game, model, policy, 110, arm=arm))
+    for name in ("limit", "ignorant", "size-4"):
+        other = changed(game, CHANGES[name], 0)
+        for player in ("base", "trained", "optimal"):
+            played_there = play(
+                other, player, models.get(player), 20, arm=name, partner=CHANGES[name].partner or "scripted"
+            )
+            write(played / "transfer" / name / player, played_there)
+    people = play(game_of(size=8, selection="dialop"), "humans", Policy(3), 10, partner="scripted")
+    for episode in people:
+        episode.seating = dict.fromkeys(episode.seating, "humans")
     people[0].turns.insert(2, turn(PARTNER, "", f"[message] {LONG_WORDS}"))
     write(played / "human-boards/humans", people)
-    write_players(played / "human-boards", bayes=dict(reward=0.91, games=100))
-    for model, each in (("base", 0.02), ("trained", 0.03)):
-        arms = {"forbidden": 0.78, **{f"forced-{k}": 0.78 + each * k for k in range(7)}}
-        for arm, reward in arms.items():
-            write(played / f"intervention/{model}-{arm}", make_episodes(model, reward, arm=arm))
+    write(played / "human-boards/bayes", play(game_of(size=8, selection="dialop"), "own-view", count=10))
+    (played / CRITERIA).write_text(json.dumps({"version": 0, "sha256": "of another file"}))
+
+
+def _hashable(parameters):
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}

@@ -1,4 +1,4 @@
-"""The choice whether to ask, taken from a policy: what it says then, and what of it was sampled."""
+"""The choice whether to ask, and what, taken from a policy: what it says then, and what of it was sampled."""
 
 import asyncio
 
@@ -6,21 +6,47 @@ import pytest
 
 from slim_rl.core.message import said
 from slim_rl.engines.engine import Generation
+from slim_rl.games import load_games
+from slim_rl.games.matching import Parameters
+from slim_rl.games.matching.wordings import question
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
-from slim_rl.studies.asking.forced import ARMS, forced_maker, proposal_beginning, questions_about_unknown
+from slim_rl.studies.asking.forced import (
+    asking_maker,
+    forbidden_maker,
+    given_maker,
+    message_beginning,
+    proposal_beginning,
+)
 from slim_rl.studies.series import Policy
+from tests.studies.asking import made
 
 AGENT = "player-1"
 
 
-@pytest.fixture
-def play(matching, renderer):
-    """play(arm, engine, tasks): the episodes of a model in one arm, all at once."""
+@pytest.fixture(scope="module")
+def patient():
+    return load_games({"matching": Parameters(patience=(2, 4), spare_turns=(0, 0))}, 0)["matching"]
 
-    def play(arm, engine, tasks):
-        maker = forced_maker(arm, Policy(engine, PolicyRules(renderer, 32, 1.0)), size=3)
-        seating = Seating({"matching": matching}, {"base": maker}, 0)
-        requests = [Request(f"{arm}/{t.game_id}", "matching", t, ("base", "scripted"), arm=arm) for t in tasks]
+
+@pytest.fixture(scope="module")
+def tasks(patient):
+    return list(patient.taskset.tasks("evaluate", 12))
+
+
+@pytest.fixture(scope="module")
+def free(patient):
+    """Free play of another policy, by board."""
+    return {episode.game_id: episode for episode in made.play(patient, "other", made.Policy(2), 12)}
+
+
+@pytest.fixture
+def play(patient, renderer):
+    """play(maker, engine, tasks, ...): the episodes of a model, all at once."""
+
+    def play(maker, engine, tasks, *more):
+        made_player = maker(Policy(engine, PolicyRules(renderer, 32, 1.0)), 3, *more)
+        seating = Seating({"matching": patient}, {"base": made_player}, 0)
+        requests = [Request(f"arm/{t.game_id}", "matching", t, ("base", "scripted")) for t in tasks]
 
         async def all_of_them():
             return await asyncio.gather(*map(seating.play, requests))
@@ -52,53 +78,70 @@ class Scripted:
         pass
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_in_every_arm_just_the_sampled_tokens_are_marked(arm, play, engine, tasks):
-    for episode in play(arm, engine, tasks):
-        trace = episode.traces[AGENT]
-        assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
-        assert all(bool(mask) == (logprob != 0) for mask, logprob in zip(trace.loss_mask, trace.logprobs, strict=True))
-        assert sum(trace.loss_mask) > 0
+def test_just_the_sampled_tokens_are_marked(play, engine, tasks, free):
+    for maker, *more in ((forbidden_maker,), (given_maker, free), (asking_maker,), (asking_maker, free)):
+        for episode in play(maker, engine, tasks[:2], *more):
+            trace = episode.traces[AGENT]
+            assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
+            sampled = [bool(mask) == (p != 0) for mask, p in zip(trace.loss_mask, trace.logprobs, strict=True)]
+            assert all(sampled) and sum(trace.loss_mask) > 0
 
 
-@pytest.mark.parametrize("k", [0, 1, 3, 6])
-def test_k_questions_are_forced_and_then_a_proposal(k, play, engine, matching, renderer, tasks):
-    for episode, task in zip(play(f"forced-{k}", engine, tasks), tasks, strict=True):
-        unknown = questions_about_unknown(matching.taskset.load(task), AGENT)
-        asked, turns = unknown[:k], turns_of_the_agent(episode)
-        assert turns[: len(asked)] == asked
-        assert turns[len(asked)].startswith("[propose] Proposal:\nBLEU: ")
-        assert episode.metrics[f"{AGENT}.useful_questions"] == len(asked) == min(k, len(unknown))
-        # The questions are context, token for token as the model would have said them.
+def test_it_says_what_the_other_one_said_hears_the_answers_and_has_to_propose(play, engine, tasks, free, renderer):
+    for episode in play(given_maker, engine, tasks, free):
+        theirs = turns_of_the_agent(free[episode.game_id])[:-1]
+        turns = turns_of_the_agent(episode)
+        assert len(theirs) == 2 and turns[:2] == theirs
+        assert turns[2].startswith("[propose] Proposal:\nBLEU:")
+        assert episode.metrics[f"{AGENT}.answers"] == free[episode.game_id].metrics[f"{AGENT}.answers"]
+        # The messages are context, token for token as the model would have said them.
         trace = episode.traces[AGENT]
         context = " ".join(str(t) for t, mask in zip(trace.token_ids, trace.loss_mask, strict=True) if not mask)
-        for question in asked:
-            assert " ".join(map(str, renderer.turn(question))) in context
+        assert all(" ".join(map(str, renderer.turn(text))) in context for text in theirs)
 
 
-def test_the_same_cells_are_asked_for_every_model(matching, tasks):
-    first, again = (questions_about_unknown(matching.taskset.load(tasks[0]), AGENT) for _ in range(2))
-    assert first == again and len(set(first)) == len(first) > 3
+FIRST, SECOND = question(0, 0), question(1, 1)
+PROPOSAL = "[propose] Proposal:\nBLEU: Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
+REST_OF_PROPOSAL = " Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
+
+
+def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, renderer, patient, tasks):
+    """Its proposal is taken back for a message, and its third question for a proposal."""
+    task = next(t for t in tasks if t.state["patience"] == 2)
+    engine = Scripted(renderer, FIRST, PROPOSAL, SECOND.removeprefix("[message]"), REST_OF_PROPOSAL)
+    [episode] = play(asking_maker, engine, [task])
+    assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
+    assert episode.metrics[f"{AGENT}.cells_asked"] == 2 and episode.status == "completed"
+    assert engine.heard[2] == engine.heard[1] + list(message_beginning(renderer))
+    assert engine.heard[3][-len(proposal_beginning(renderer, 3)) :] == list(proposal_beginning(renderer, 3))
+
+
+def test_it_asks_for_as_many_cells_as_the_other_one(play, renderer, tasks, free):
+    task = next(t for t in tasks if t.state["patience"] == 4)
+    engine = Scripted(renderer, FIRST, SECOND, REST_OF_PROPOSAL)
+    [episode] = play(asking_maker, engine, [task], free)
+    assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
 
 
 def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, renderer, tasks):
-    question = "[message] What is Ava Li's score for BLEU?"
-    rest = "Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
-    engine = Scripted(renderer, "[message] I like BLEU.", question, rest)
-    [episode] = play("forbidden", engine, tasks[:1])
-    assert turns_of_the_agent(episode) == ["[message] I like BLEU.", "[propose] Proposal:\nBLEU: " + rest]
+    engine = Scripted(renderer, "[message] I like BLEU.", FIRST, REST_OF_PROPOSAL)
+    [episode] = play(forbidden_maker, engine, tasks[:1])
+    assert turns_of_the_agent(episode) == ["[message] I like BLEU.", PROPOSAL]
     assert episode.status == "completed"
-    assert episode.metrics[f"{AGENT}.questions"] == 0
+    assert episode.metrics[f"{AGENT}.cells_asked"] == 0
     trace = episode.traces[AGENT]
-    asked = renderer.turn(question)
+    asked = renderer.turn(FIRST)
     assert not any(trace.token_ids[i : i + len(asked)] == asked for i in range(len(trace.token_ids)))
     # The second try read what the first had read, and then the beginning of a proposal.
     assert engine.heard[2] == engine.heard[1] + list(proposal_beginning(renderer, 3))
 
 
-def test_a_proposal_begins_with_tokens_that_the_model_knows_from_training(renderer):
+def test_turns_begin_with_tokens_that_the_model_knows_from_training(renderer):
     beginning = list(proposal_beginning(renderer, 3))
     for first in ("Ava Li", "Noah Wilson"):
         whole = renderer.turn(f"[propose] Proposal:\nBLEU: {first}\nElectra: Daniel Nguyen\nGloVe: Sofia Patel")
         assert whole[: len(beginning)] == beginning
     assert renderer.parse(beginning) == said("[propose] Proposal:\nBLEU:")
+    beginning = list(message_beginning(renderer))
+    assert all(renderer.turn(text)[: len(beginning)] == beginning for text in (FIRST, "[message] Hello!"))
+    assert renderer.parse(beginning) == said("[message]")

@@ -1,6 +1,7 @@
 """What the probe finds of partners that are shy, leak, lie, or say nothing."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_partner_that_tells_more_than_it_is_asked_lies_or_says_nothing(found):
     assert {kind: rates[0] for kind, rates in told.items()} == {"direct": 1, "unknown": 0, "vague": 1, "pleading": 1}
     assert told["unknown"][1] == 1  # a number instead of "I do not know"
 
-    told = found(lambda turn: "[message] It is 101." if " is " in turn else turn)
+    told = found(lambda turn: "[message] It is 101." if re.search(r"\d", turn) else turn)
     assert told["direct"] == (0, 1, 1)
     assert told["vague"] == told["pleading"] == (0, 0, 0)
 

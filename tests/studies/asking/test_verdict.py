@@ -1,87 +1,102 @@
-"""Every verdict, from episodes that deserve it."""
+"""Every verdict, from policies that deserve it: they play real games."""
 
-import numpy as np
+import json
+from dataclasses import replace
+from functools import cache
+
 import pandas as pd
 import pytest
 
-from slim_rl.studies.asking.intervention import read_intervention
-from slim_rl.studies.asking.verdict import judge
+from slim_rl.studies.asking.transplant import read_transplant
+from slim_rl.studies.asking.verdict import evidence, judge, pooled_evidence
+from tests.studies.asking.made import Policy, arms, game_of, play, sample
 
-NO_LEAK = dict(reward=0.78, own_view=0.78)
-LEAK = dict(reward=0.97, own_view=0.71)
-ASKS, SELDOM = dict(reward=0.95, useful=5), dict(reward=0.80, useful=0.5)
-
-
-def episodes(player, reward, useful=0.0, own_view=0.78, games=200, arm=""):
-    """Episodes whose means are about `reward` and `useful`."""
-    rng = np.random.default_rng([ord(letter) for letter in player + arm])
-    asked = rng.poisson(useful, games)
-    return pd.DataFrame(
-        {
-            "player": player,
-            "arm": arm,
-            "game_id": [f"board-{number}" for number in range(games)],
-            "reward": np.clip(reward + 0.05 * rng.standard_normal(games), 0, 1),
-            "questions": asked,
-            "useful_questions": asked,
-            "own_view": own_view,
-        }
-    )
+pytestmark = pytest.mark.slow
+PATIENT = dict(patience=(2, 3), spare_turns=(0, 0))
+FREE: dict = {}
+PRICED = dict(question_price=(1, 6))
+TOO_DEAR = dict(question_price=(60, 60))
+SEES_ALL = dict(patience=(1, 5), p_agent=1.0)
+SELDOM, NEVER = Policy(0.5, careless=0.1), Policy(0, careless=0.1)
+BEST = Policy(9, "best")
 
 
-def arms(forbidden):
-    """Both models with questions forbidden, and with 0 to 6 of them forced that are worth 0.02 each."""
-    rewards = {"forbidden": forbidden, **{f"forced-{k}": 0.78 + 0.02 * k for k in range(7)}}
-    models = ("base", "trained")
-    return pd.concat([episodes(m, reward, arm=arm) for m in models for arm, reward in rewards.items()])
+@pytest.fixture(scope="module")
+def verdict(tmp_path_factory):
+    """verdict(parameters, base, trained): of two made policies on the same boards."""
 
+    @cache
+    def episodes(game, policy, partner, count, chosen=False):
+        player = policy if isinstance(policy, str) else "made"
+        policy = policy if isinstance(policy, Policy) else None
+        played = play(game, player, policy, count, partner=partner)
+        return sample(tmp_path_factory.mktemp("played"), game, player, played, chosen).episodes
 
-def gained(text):
-    return "gains without asking", f"Not supported: {text}"
+    def verdict(parameters, base, trained, partner="scripted", bayes="bayes", count=101):
+        game = game_of(**parameters)
+        players = {"base": base, "base-asks-on": replace(base, cells=9)}
+        players |= {"bayes": bayes, "optimal": "optimal", "asks-all-random": "asks-all-random"}
+        frames = {name: episodes(game, policy, partner, count) for name, policy in players.items()}
+        frames["trained"] = episodes(game, trained, partner, count, chosen=True)
+        if frames["trained"]["reward"].mean() < frames["base"]["reward"].mean() + 0.02:
+            return judge(evidence(frames, None))  # there is no gain to explain
+        played = []
+        for name, policy in arms(base, trained).items():
+            player, _, arm = name.partition("-")
+            played.append(episodes(game, policy, partner, count).assign(player=player, arm=arm))
+        return judge(evidence(frames, read_transplant(pd.concat(played), frames)))
+
+    return verdict
 
 
 @pytest.mark.parametrize(
-    ("base", "trained", "bayes", "forbidden", "outcome", "text"),
+    ("parameters", "base", "trained", "outcome", "text"),
     [
-        (SELDOM, ASKS, NO_LEAK, 0.78, "supported", "Supported: "),
-        # DialOp's selection: reward rises, questions do not.
-        (dict(reward=0.76, useful=0.5), dict(reward=0.89, useful=0.05), LEAK, 0.88, *gained("gains without asking")),
-        (SELDOM, dict(reward=0.84, useful=0.5), NO_LEAK, 0.84, *gained("gains without asking")),
+        (PATIENT, SELDOM, BEST, "supported", "Supported: "),
+        # One message that asks for all cells counts as many, and where nothing is scarce there is no choice to make.
+        (FREE, SELDOM, Policy(9, compound=True), "supported", "Supported: "),
+        (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", "Supported: "),
+        (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: "),
+        (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: "),
+        (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", "Not supported: asks more"),
+        (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", "Not supported: gains without"),
         # Twice almost nothing is almost nothing.
-        (dict(reward=0.80, useful=0.02), dict(reward=0.84, useful=0.1), NO_LEAK, 0.84, *gained("gains without asking")),
-        (dict(reward=0.76, useful=0.5), dict(reward=0.90, useful=5), LEAK, 0.78, *gained("gains that need no asking")),
-        # It asks and earns, and earns as much when it may not ask.
-        (SELDOM, ASKS, NO_LEAK, 0.93, *gained("gains that do not come from asking")),
-        (
-            SELDOM, dict(reward=0.78, useful=5), NO_LEAK, 0.78,
-            "asks more without gain", "Not supported: asks more without gain",
-        ),
-        (
-            SELDOM, dict(reward=0.79, useful=0.5), NO_LEAK, 0.78,
-            "not supported", "Not supported: neither asks nor earns",
-        ),
-        ({**SELDOM, "games": 60}, ASKS, NO_LEAK, 0.78, "too little data", "Not supported: too little data"),
+        (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gains without asking", "Not supported: gains without"),
+        (PATIENT, SELDOM, Policy(0.5, careless=0.12), "not supported", "Not supported: it neither asks nor"),
+        (TOO_DEAR, SELDOM, NEVER, "nothing to learn", "Nothing to learn: "),
+        (SEES_ALL, SELDOM, NEVER, "nothing to learn", "Nothing to learn: "),
     ],
 )  # fmt: skip
-def test_verdict(base, trained, bayes, forbidden, outcome, text):
-    played = {"base": base, "trained": trained, "bayes": bayes}
-    frames = {player: episodes(player, **arguments) for player, arguments in played.items()}
-    found = judge(*frames.values(), read_intervention(arms(forbidden), frames))
+def test_verdict(verdict, parameters, base, trained, outcome, text):
+    found = verdict(parameters, base, trained)
     assert found.outcome == outcome
     assert found.text.startswith(text)
     assert found.supported == text.startswith("Supported")
-    assert ("boards leak" in found.text) == (bayes is LEAK)
+    assert ("not which" in found.text) == (outcome == "learnt how many and not which")
 
 
-def test_the_trap_meets_one_criterion_only():
-    base = episodes("base", reward=0.76, useful=0.5)
-    trained = episodes("trained", reward=0.89, useful=0.05)
-    found = judge(base, trained, episodes("bayes", **LEAK))
-    assert [criterion.met for criterion in found.criteria] == [False, True, False]
-    assert "not beaten" in found.criteria[2].text
+def test_a_partner_that_never_knows_teaches_nothing_and_who_asks_it_more_has_not_learnt(verdict):
+    assert verdict(PATIENT, Policy(1.5), NEVER, partner="ignorant").outcome == "nothing to learn"
+    assert verdict(PATIENT, SELDOM, Policy(9), partner="ignorant").outcome == "asks more without gain"
 
 
-def test_without_all_arms_there_is_no_intervention():
-    frames = {player: episodes(player, 0.8) for player in ("base", "trained")}
-    some = arms(0.78)
-    assert read_intervention(some[some["player"] == "base"], frames) is None
+def test_boards_that_give_away_what_asking_could_tell_make_no_test(verdict):
+    found = verdict(PATIENT, SELDOM, BEST, bayes=Policy(0, guesses=True))
+    assert found.outcome == "invalid test: the boards leak"
+    assert found.text.startswith("Invalid test: the boards leak")
+
+
+def test_few_boards_are_too_few(verdict):
+    found = verdict(PATIENT, SELDOM, BEST, count=60)
+    assert found.outcome == "too little data"
+    assert found.text.startswith("Too little data: the players share 60 boards")
+
+
+def test_pooled_the_run_is_the_unit(run):
+    """Three runs, each clearly better: together they show it only if they agree."""
+    one = json.loads((run / "reports/metrics.json").read_text())["comparison"]
+    same = pooled_evidence([one, {**one, "gain": one["gain"] + 0.01}, {**one, "gain": one["gain"] - 0.01}])
+    assert judge(same).outcome == "supported"
+    assert same.gain.mean == pytest.approx(one["gain"]) and same.gain.se == pytest.approx(0.01 / 3**0.5)
+    apart = pooled_evidence([{**one, "gain": gain} for gain in (0.3, 0.01, -0.1)])
+    assert judge(apart).outcome == "asks more without gain"

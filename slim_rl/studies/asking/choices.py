@@ -1,0 +1,119 @@
+"""Which cells a player asked for, and when it stopped: its dialogue played again, with the value of every open cell.
+
+The value of a cell is that of information (Howard 1966): by how much knowing its score is expected to improve the best
+assignment, see `slim_rl.games.matching.value`. A cell is open if the player neither sees it nor asked for it before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from slim_rl.core.game import Task
+from slim_rl.games import NamedGame
+from slim_rl.games.matching.board import UNKNOWN
+from slim_rl.games.matching.language import InvalidTurn, parse_turn
+from slim_rl.games.matching.questions import Pair, asked_cells
+from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.value import values_of_asking
+
+COLUMNS = ("rank", "ranked", "pointless", "left")
+
+
+def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_known: float) -> dict[str, float]:
+    """What a player chose in a game.
+
+    Args:
+        game: not begun; it is played.
+        turns: (seat, text) of all seats in order.
+        p_known: probability that the other player knows a cell.
+
+    Returns:
+        COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
+        then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
+        `ranked`: how many cells that sums over. `pointless`: cells asked for when no single answer could change the
+        assignment, or that the partner had no patience for. `left`: the value of the best open cell when it first
+        proposed, in percent of the best sum; 0 if it could not ask any more.
+    """
+    found, stopped = dict.fromkeys(COLUMNS, 0.0), False
+    asked: list[Pair] = []
+    for speaker, text in turns:
+        if speaker == seat and not stopped:
+            cells = asked_cells(message_of(text), game.board.size)
+            if cells:
+                _count(found, _worth(game, seat, asked, p_known), cells, _patience(game) - len(asked))
+                asked += cells
+            elif act_of(text) == "propose":
+                found["left"], stopped = _left(game, _worth(game, seat, asked, p_known), len(asked)), True
+        if game.turn is None:
+            break
+        game.step(text)
+    return found
+
+
+def with_choices(
+    episodes: pd.DataFrame,
+    dialogues: Mapping[str, Sequence[tuple[str, str]]],
+    tasks: Mapping[str, Task],
+    of: NamedGame,
+    p_known: float,
+) -> pd.DataFrame:
+    """`episodes` with COLUMNS; missing where the dialogue or the task is.
+
+    Args:
+        dialogues: (seat, text) of all turns, by episode.
+        tasks: by game.
+    """
+    rows = [
+        choices(of.taskset.load(tasks[row.game_id]), row.seat, dialogues[row.episode_id], p_known)  # type: ignore[arg-type]
+        if row.game_id in tasks and row.episode_id in dialogues
+        else {}
+        for row in episodes.itertuples(index=False)
+    ]
+    return episodes.assign(**pd.DataFrame(rows, columns=list(COLUMNS), index=episodes.index, dtype=float))
+
+
+def act_of(text: str) -> str:
+    """What a turn does; empty if the rules forbid it."""
+    try:
+        return parse_turn(text).act
+    except InvalidTurn:
+        return ""
+
+
+def message_of(text: str) -> str:
+    """What a turn says; empty if it is no message."""
+    return parse_turn(text).content if act_of(text) == "message" else ""
+
+
+def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float) -> np.ndarray:
+    """(N, N): the value of each open cell in points; NaN in those that are not open."""
+    values = np.where(game.known(seat), game.board.table, float(UNKNOWN))
+    worth = np.where(game.view(seat).mask, np.nan, values_of_asking(values, p_known).round(9))
+    for cell in asked:
+        worth[cell] = np.nan
+    return worth
+
+
+def _count(found: dict[str, float], worth: np.ndarray, cells: Sequence[Pair], patience: float) -> None:
+    worth = worth.copy()
+    matters = bool((worth > 0).any())
+    for number, cell in enumerate(cells):
+        value, worth[cell] = worth[cell], np.nan
+        others = worth[~np.isnan(worth)]
+        if np.isnan(value) or not matters or number >= patience:
+            found["pointless"] += 1
+        if not np.isnan(value) and len(others):
+            found["rank"] += float(((others < value) + (others == value) / 2).mean())
+            found["ranked"] += 1
+
+
+def _left(game: MatchingGame, worth: np.ndarray, asked: int) -> float:
+    can_ask = asked < _patience(game) and game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
+    if not can_ask or np.isnan(worth).all():
+        return 0.0
+    return float(np.nanmax(worth)) / game.board.best_assignment_reward * 100
+
+
+def _patience(game: MatchingGame) -> float:
+    return np.inf if game.limits.patience is None else game.limits.patience

@@ -1,0 +1,46 @@
+"""Games that training did not have: what changes in each."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from slim_rl.games import NamedGame, matching
+from slim_rl.studies.asking.parameters import board_of
+
+
+class Change(NamedTuple):
+    title: str
+    parameters: Mapping[str, Any]
+    partner: str = ""
+    """Empty for the one that the model meets elsewhere in the evaluation."""
+
+
+CHANGES = {
+    "wordings": Change("Answers in other words", {"held_out_wordings": True}),
+    "limit": Change("At most 3 turns", {"max_turns": 6}),
+    "seen": Change("Sees 40 % of the cells", {"p_agent": 0.4}),
+    "size-4": Change("4 by 4 boards", {"size": 4}),
+    "size-5": Change("5 by 5 boards", {"size": 5}),
+    "weighs": Change("Partner weighs proposals", {"always_accept": False}),
+    "ignorant": Change("Partner never knows", {}, "ignorant"),
+}
+REFERENCES = ("optimal",)
+"""Who plays them besides the checkpoints."""
+
+
+def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
+    """By name, those of CHANGES that make another game than `game`."""
+    board = board_of(game)
+    for name, change in CHANGES.items():
+        met = not change.partner or change.partner in board.seating
+        if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
+            yield name, change
+
+
+def changed(game: NamedGame, change: Change, seed: int) -> NamedGame:
+    return with_parameters(game, {**board_of(game).model_dump(), **change.parameters}, seed)
+
+
+def with_parameters(game: NamedGame, parameters: Mapping[str, Any], seed: int) -> NamedGame:
+    """The game with other parameters."""
+    given = matching.Parameters.model_validate(parameters)
+    return NamedGame(game.name, given, matching.taskset(given, seed, ""))

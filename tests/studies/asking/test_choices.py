@@ -1,0 +1,70 @@
+"""Which cells were asked for, and when a player stopped: judged by the value of each open cell."""
+
+import numpy as np
+import pytest
+
+from slim_rl.games.matching.board import Board
+from slim_rl.games.matching.language import Limits
+from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.value import values_of_asking
+from slim_rl.games.matching.wordings import answer, question
+from slim_rl.studies.asking.choices import choices
+
+AGENT, PARTNER = "player-1", "player-2"
+TABLE = np.array([[80, 60, 50], [20, 30, 0], [0, 0, 10]])
+PROPOSAL = "[propose] " + format_proposal(range(3))
+SEEN = np.array([[1, 1, 1], [0, 0, 1], [0, 1, 1]], bool)
+"""What the agent sees; the partner sees everything."""
+WORTH = values_of_asking(np.where(SEEN, TABLE, 50.0), 0.8)
+BEST, SECOND, WORST = sorted(np.argwhere(~SEEN).tolist(), key=lambda cell: -WORTH[tuple(cell)])
+
+
+def judged(*turns, patience=None, seen=SEEN):
+    """Choices in a game in which the agent says `turns`, and the partner answers truly."""
+    game = MatchingGame(Board(TABLE, np.stack([seen, np.ones((3, 3), bool)]), np.ones(2)), Limits(20, patience))
+    said = []
+    for text in turns:
+        reply = "[accept]" if text == PROPOSAL else "[message] " + " ".join(answer(r, p, TABLE[r, p]) for r, p in ALL)
+        said += [(AGENT, text), (PARTNER, reply)]
+    return choices(game, AGENT, said, 0.8)
+
+
+BEST_SUM = 120
+ALL = [(r, p) for r in range(3) for p in range(3)]
+
+
+def ask(*cells):
+    return question(*cells[0]) if len(cells) == 1 else "[message] " + " ".join(question(*c)[10:] for c in cells)
+
+
+def test_the_values_of_this_board_differ():
+    assert WORTH[tuple(BEST)] > WORTH[tuple(SECOND)] > WORTH[tuple(WORST)]
+
+
+def test_the_best_cell_ranks_1_and_the_worst_0():
+    assert [judged(ask(cell), PROPOSAL)["rank"] for cell in (BEST, SECOND, WORST)] == [1, 0.5, 0]
+
+
+def test_the_cells_of_one_message_count_one_after_another():
+    assert judged(ask(BEST, SECOND), PROPOSAL)["rank"] == 2
+    found = judged(ask(WORST, SECOND, BEST), PROPOSAL)
+    assert (found["rank"], found["ranked"]) == (0 + 0, 2)  # the last one is no choice any more
+
+
+def test_what_cannot_matter_is_pointless():
+    known = (0, 0)
+    assert judged(ask(BEST), ask(BEST), ask(known), PROPOSAL)["pointless"] == 2
+    assert judged(ask(BEST, SECOND), ask(WORST), PROPOSAL, patience=1)["pointless"] == 2  # it hears one answer alone
+    all_but_one = np.ones((3, 3), bool)
+    all_but_one[1, 2] = False  # with 99 there, 60 + 99 + 0 is the best; without it 80 + 30 + 10 is
+    assert judged(ask((1, 2)), PROPOSAL, seen=all_but_one)["pointless"] == 0
+    all_but_one[1, 2], all_but_one[2, 2] = True, False  # on the best assignment with any score
+    assert judged(ask((2, 2)), PROPOSAL, seen=all_but_one)["pointless"] == 1
+
+
+def test_what_was_left_when_it_stopped():
+    assert judged(PROPOSAL)["left"] == pytest.approx(WORTH[tuple(BEST)] / BEST_SUM * 100)
+    after = judged(ask(BEST), PROPOSAL)["left"]
+    assert 0 < after < judged(PROPOSAL)["left"]
+    assert judged(ask(BEST), PROPOSAL, patience=1)["left"] == 0  # nothing more would be answered
