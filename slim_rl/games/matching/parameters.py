@@ -38,7 +38,7 @@ class Parameters(GameParameters):
     patience: tuple[int, int] | None = None
     """Bounds of a shy partner's patience, drawn uniformly for each game and told: it answers about at most so many
     cells, then it stays vague. Without it, it answers about any number."""
-    spare_turns: tuple[int, int] = (0, 2)
+    spare_turns: tuple[int, int] = (2, 4)
     """With `patience`: the first player's turns beyond one for each cell and one for the proposal, drawn uniformly for
     each game between these bounds. It has at least 2 turns, and with its partner at most `max_turns`."""
     question_price: tuple[int, int] = (0, 0)

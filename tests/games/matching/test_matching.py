@@ -31,7 +31,7 @@ def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
         prompts = dict(zip(game.seats, map(game.observe, game.seats), strict=True))
         metrics = game.metrics()
         patience, price, turns = metrics["patience"], metrics["price"], metrics["turn_limit"] // 2
-        assert patience in range(1, 6) and turns in range(patience + 1, patience + 4)
+        assert patience in range(1, 6) and turns in range(patience + 3, patience + 6)
         drawn.add((patience, price))
         for seat, tells in (("player-1", "Your partner tells"), ("player-2", "You tell")):
             cost = f" Each score asked for costs {price} percent." if price else ""
