@@ -63,7 +63,7 @@ class HttpRunner:
         seconds = float(result.get("execution_time") or 0.0)
         if result["status"] == "TimeLimitExceeded":
             return Run("timeout", output, seconds, errors)
-        if len(output.encode(errors="replace")) >= self._config.output_bytes:
+        if len(output.encode(errors="replace")) > self._config.output_bytes:
             return Run("killed", output[: self._config.output_bytes], seconds, errors)
         code = result["return_code"]
         if code == 0:

@@ -4,6 +4,7 @@ Bubblewrap's namespaces are put around a zygote where they work. They hide files
 seccomp hold with or without them.
 """
 
+import asyncio
 import os
 import select
 import shutil
@@ -64,8 +65,6 @@ class LocalRunner:
 
     async def run(self, source: str, stdin: str, seconds: float) -> Run:
         """See `Sandbox.run`."""
-        import asyncio
-
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, source, stdin, seconds)
 
     def _run(self, source: str, stdin: str, seconds: float) -> Run:

@@ -78,7 +78,7 @@ def main(readable: list[str], protect: bool, world: int) -> None:
         try:
             result = _run(source, stdin, confinement, Limits(*limits))
         except OSError as error:  # no process or no file to be had
-            result = Result("failed", errors=str(error).encode())
+            sys.exit(str(error))
         status, seconds, output, errors = result
         _write(1, RESULT.pack(STATUSES.index(status), seconds, len(output), len(errors)) + output + errors)
 
@@ -107,7 +107,7 @@ def _run(source: bytes, stdin: bytes, confinement: "confine.Confinement | None",
         fate = "timeout" if code == signal.SIGXCPU else "killed"
     elif not fate and code:
         fate = "syntax" if told == b"S" else "error"
-    return Result(fate or "ok", seconds, output, errors)
+    return Result(fate or "ok", seconds, output[: limits.output_bytes], errors)
 
 
 def _watch(child: int, ended: int, pipes: list[int], limits: Limits) -> "tuple[str, list[bytes]]":
@@ -116,7 +116,7 @@ def _watch(child: int, ended: int, pipes: list[int], limits: Limits) -> "tuple[s
     Returns why it was killed, empty if it was not, and what came out of each pipe.
     """
     until = time.monotonic() + limits.seconds
-    room = dict(zip(pipes, (limits.output_bytes, ERROR_BYTES, 1), strict=True))
+    room = dict(zip(pipes, (limits.output_bytes + 1, ERROR_BYTES, 1), strict=True))
     kept = {pipe: bytearray() for pipe in pipes}
     poll = select.poll()
     poll.register(0, 0)  # reports when our caller is gone
@@ -131,7 +131,7 @@ def _watch(child: int, ended: int, pipes: list[int], limits: Limits) -> "tuple[s
             kept[pipe] += data[: room[pipe] - len(kept[pipe])]
             if not data:
                 poll.unregister(pipe)
-            elif pipe == pipes[0] and len(data) > 0 and len(kept[pipe]) == room[pipe]:
+            elif pipe == pipes[0] and len(kept[pipe]) == room[pipe]:
                 fate = "killed"
         if 0 in ready:
             fate = "orphaned"

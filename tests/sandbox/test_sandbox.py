@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.sandbox import Sandbox, SandboxConfig, local
 from slim_rl.sandbox.http import HttpRunner
 
-RUNS = 300
+RUNS = 120
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,8 @@ def test_how_a_program_ends(sandbox, source, status, output):
 def test_a_flood_is_cut_and_the_program_killed(sandbox):
     ended = run(sandbox, "while True: print('x' * 1000)")
     assert ended.status == "killed" and ended.output == ("x" * 1000 + "\n") * 65 + "x" * 471
+    whole = run(sandbox, "print('x' * 65535)")
+    assert whole.status == "ok" and len(whole.output) == 65536
     assert run(sandbox, "import sys\nfor _ in range(10**4): print('x' * 1000, file=sys.stderr)").status == "ok"
 
 
@@ -136,6 +139,19 @@ def test_a_sandbox_that_breaks_says_so_and_the_next_run_has_a_new_one():
     with_one.close()
 
 
+def test_a_sandbox_that_has_no_process_left_says_so(monkeypatch):
+    """The limit of files stands for all limits of the machine: no pipe, no fork."""
+    with_one = Sandbox(SandboxConfig(workers=1))
+    assert run(with_one, "print(1)").status == "ok"
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    for pid in pids:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (4, 4))
+    broken = run(with_one, "print(1)")
+    assert broken.status == "failed" and "Too many open files" in broken.errors
+    assert run(with_one, "print(1)").status == "ok"
+    with_one.close()
+
+
 def test_without_landlock_and_seccomp_it_refuses(monkeypatch):
     def refuse(*args, **kwargs):
         raise local._Broken("the kernel has no Landlock")
@@ -164,6 +180,7 @@ def test_runs_leave_no_process_no_file_and_no_zombie():
     assert not os.path.exists("/tmp/left")
 
 
+@pytest.mark.slow
 def test_a_killed_caller_leaves_no_process():
     source = """import asyncio, psutil
 from slim_rl.sandbox import Sandbox
