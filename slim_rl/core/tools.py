@@ -14,11 +14,17 @@ _MISTAKES = {
 }
 
 
+class BadCall(Exception):
+    """A well-formed call that the tool refuses, through the caller's mistake. The caller reads the message."""
+
+
 class ToolGame(ABC):
     """A game of one seat that calls tools and then answers; see `slim_rl.core.game.Game`.
 
-    A turn with tool calls runs them in order. A turn without any is the answer and ends the game. A malformed call is
-    answered with what is wrong and counted by kind in the metrics.
+    A turn with tool calls runs them in order, whatever text is around them. A turn without any is the answer and ends
+    the game. What is only in a thought is no call. A call that is malformed (also one that the turn limit cut), that
+    names no tool of the game or that the tool refuses is answered with what is wrong and counted by kind in the
+    metrics; the others of that turn are run.
 
     Args:
         max_turns: turns after which the game is truncated.
@@ -39,7 +45,12 @@ class ToolGame(ABC):
 
     @abstractmethod
     async def call(self, call: ToolCall) -> str:
-        """The result of a well-formed call to one of the tools. Raises GameFailed if the tool broke."""
+        """The result of a well-formed call to one of the tools.
+
+        Raises:
+            BadCall: the arguments are wrong.
+            GameFailed: the tool broke.
+        """
 
     @abstractmethod
     async def answer(self, text: str) -> None:
@@ -69,17 +80,22 @@ class ToolGame(ABC):
             self._unseen.append(Message("tool", await self._result(call)))
 
     async def _result(self, call: ToolCall) -> str:
-        status = call.status
+        status: str = call.status
+        text = _MISTAKES.get(status, "")
         if status == "ok" and call.name not in {tool.name for tool in self.tools(self.seats[0])}:
-            status = "unknown_tool"
+            status, text = "unknown_tool", _MISTAKES["unknown_tool"]
+        if status == "ok":
+            try:
+                text = await self.call(call)
+            except BadCall as error:
+                status, text = "refused", str(error)
         self.calls[status] += 1
-        if status != "ok":
-            return f"Error: {_MISTAKES[status]}"
-        return (await self.call(call)).encode(errors="replace").decode()  # JSON may hold unpaired surrogates
+        # JSON may hold unpaired surrogates.
+        return (text if status == "ok" else f"Error: {text}").encode(errors="replace").decode()
 
     def metrics(self) -> Mapping[str, float]:
-        malformed = {f"calls.{status}": self.calls[status] for status in _MISTAKES}
-        return {"turns": self._turns, "calls": self.calls.total(), **malformed}
+        wrong = {f"calls.{status}": self.calls[status] for status in (*_MISTAKES, "refused")}
+        return {"turns": self._turns, "calls": self.calls.total(), **wrong}
 
     async def close(self) -> None:  # noqa: B027
         """Override it to free what the tools hold."""
