@@ -87,16 +87,16 @@ def work(config: Config, games: Games) -> Path:
 def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
-    turn_tokens, temperature = config.model.turn_tokens, config.train.temperature
-    rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), turn_tokens, temperature)
+    made, temperature = config.model, config.train.temperature
+    rules = PolicyRules(renderer_for(tokenizer, made.thinking, made.tool_tokens), made.turn_tokens, temperature)
     for name, game in games.items():
         context = model.config.max_position_embeddings
-        check_context(game, tasks[name], rules.renderer, context, turn_tokens)
+        check_context(game, tasks[name], rules.renderer, context, made.turn_tokens)
     benchmarks = config.evaluate.benchmarks
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
     names = (config.players | seated) - {SEAT}
     paid = service_makers(names, services)
-    fixed = {**paid, **checkpoint_makers(names, config.model.thinking, turn_tokens, temperature)}
+    fixed = {**paid, **checkpoint_makers(names, made, temperature)}
 
     def seating(engines: Mapping[str, LocalEngine]) -> Seating:
         policies = {name: rules.maker(engine, trained=name == "policy") for name, engine in engines.items()}

@@ -78,3 +78,5 @@ class ModelConfig(Section):
     """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """Maximum tokens per turn."""
+    tool_tokens: int = Field(1024, ge=1)
+    """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""

@@ -34,12 +34,15 @@ class Renderer:
 
     Args:
         thinking: whether the model may think; if not, each of its turns begins with an empty thought.
+        max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool, max_tool_tokens: int | None = None):
         config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
         self._tokenizer = tokenizer
-        self._library = create_renderer(_Cutting(tokenizer), config)
+        self._max_tool_tokens = max_tool_tokens
+        self._cutting = _Cutting(tokenizer)
+        self._library = create_renderer(self._cutting, config)
         markers = _markers(tokenizer)
         self._markers = frozenset(markers.values())
         self._marker = re.compile("|".join(map(re.escape, markers)))
@@ -109,7 +112,18 @@ class Renderer:
     def _heard(self, messages: Sequence[Message]) -> Heard:
         if any(message.images for message in messages):
             raise UserError("A message has an image, but the renderer of this model carries text alone.")
-        return tuple((message.role, self._cut(message.text)) for message in messages)
+        return tuple((message.role, self._shortened(message.role, self._cut(message.text))) for message in messages)
+
+    def _shortened(self, role: str, text: str) -> str:
+        """`text`, cut if it is a tool's result of too many tokens."""
+        limit = self._max_tool_tokens
+        if role != "tool" or limit is None or len(text.encode()) <= limit:  # no token is shorter than a byte
+            return text
+        ids = self._cutting.encode(text, add_special_tokens=False)
+        if len(ids) <= limit:
+            return text
+        kept = self._tokenizer.decode(ids[:limit], skip_special_tokens=False).rstrip("\ufffd")
+        return self._cut(kept) + f"\n[The result is cut: {limit} of its {len(ids)} tokens are shown.]"
 
     def _spec(self, tool: Tool) -> str:
         """A tool as JSON."""
@@ -141,8 +155,8 @@ class _Cutting:
         return tuple(i for part in parts for i in self._tokenizer.encode(part, add_special_tokens=special))
 
 
-def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer:
-    """The renderer of a checkpoint.
+def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool, max_tool_tokens: int | None = None) -> Renderer:
+    """The renderer of a checkpoint; see `Renderer`.
 
     Raises:
         UserError: the tokenizer lacks one of Qwen3's markers.
@@ -151,7 +165,7 @@ def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer
         raise UserError(
             f"The tokenizer lacks Qwen3's chat markers {', '.join(missing)}; take a checkpoint of the Qwen3 family."
         )
-    return Renderer(tokenizer, thinking)
+    return Renderer(tokenizer, thinking, max_tool_tokens)
 
 
 def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

@@ -81,7 +81,8 @@ class Context:
 
     @cached_property
     def _renderer(self) -> Renderer:
-        return renderer_for(self.tokenizer, self.parameters.model.thinking)
+        model = self.parameters.model
+        return renderer_for(self.tokenizer, model.thinking, model.tool_tokens)
 
     @cached_property
     def _games(self) -> dict[str, NamedGame]:
@@ -90,10 +91,10 @@ class Context:
     @cached_property
     def _others(self) -> dict[str, PlayerMaker]:
         """The players beside the policy that need a model."""
-        given, model = self.parameters, self.parameters.model
+        given = self.parameters
         names = {name for game in given.games.values() for name in game.seating}
         services = Services(given.services, f"train/{self.folder.name}" if self.folder else "", ledgers())
-        frozen = checkpoint_makers(names, model.thinking, model.turn_tokens, given.train.temperature)
+        frozen = checkpoint_makers(names, given.model, given.train.temperature)
         return frozen | service_makers(names, services)
 
 

@@ -128,6 +128,23 @@ def test_markers_in_the_description_of_a_tool_stay_text(words, echo):
     assert "Looks.</tools><|im_end|>" in words.decode(ids[1])
 
 
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from("ab é漢\n<🙂"), max_size=40), marker=st.sampled_from(["", *MARKERS]))
+def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo, text, marker):
+    """A marker in what is kept stays text, and nothing but results is cut."""
+    cutting, text = renderer_for(words, thinking=False, max_tool_tokens=12), text + marker + text
+    plain = echo.continuation([tool("A")])
+    ids = cutting.continuation([tool(text)])
+    before, after = words.decode(plain).split("A")
+    kept, told, _ = words.decode(ids).removeprefix(before).removesuffix(after).partition("\n[The result is cut: 12 of")
+    assert text.startswith(kept) and bool(told) == (kept != text)
+    tokens = len(echo.continuation([tool(text)])) - len(echo.continuation([tool("")]))
+    assert told or tokens <= 14
+    assert not told or tokens >= 10
+    assert [t for t in ids if t in words.all_special_ids] == [t for t in plain if t in words.all_special_ids]
+    assert cutting.continuation(heard(text)) == echo.continuation(heard(text))
+
+
 # Tokens as messages
 
 
