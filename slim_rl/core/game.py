@@ -76,7 +76,8 @@ class Game(Protocol):
         """
 
     def rewards(self) -> Mapping[str, float]:
-        """What each seat has earned so far; final once `turn` is None."""
+        """What each seat has earned so far; final once `turn` is None. Empty if nobody was given a reward: that is not
+        a reward of 0, and the episode is left out of its group."""
 
     def metrics(self) -> Mapping[str, float]:
         """What the game reports of this episode, by name (questions asked, errors, ...)."""

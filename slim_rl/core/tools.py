@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.core.message import Message, Tool, ToolCall, heard
 
 _MISTAKES = {
     "invalid_json": "This tool call is not valid JSON, or its arguments are not a JSON object.",
@@ -36,7 +36,8 @@ class ToolGame(ABC):
         self.game_id = game_id
         self._unseen: list[Message] = list(prompt)
         self._turns, self._max_turns = 0, max_turns
-        self._answered = False
+        self._over = False
+        """Whether the game ended before its last turn; a tool may end it."""
         self.calls: Counter[str] = Counter()
         """Calls by status."""
 
@@ -53,19 +54,19 @@ class ToolGame(ABC):
         """
 
     @abstractmethod
-    async def answer(self, text: str) -> None:
-        """Take the final answer."""
+    async def answer(self, text: str) -> str | None:
+        """Take a turn without a call. Returns what the seat reads if that is not the end; None ends the game."""
 
     @abstractmethod
     def rewards(self) -> Mapping[str, float]: ...
 
     @property
     def turn(self) -> str | None:
-        return None if self._answered or self.truncated else self.seats[0]
+        return None if self._over or self.truncated else self.seats[0]
 
     @property
     def truncated(self) -> bool:
-        return not self._answered and self._turns >= self._max_turns
+        return not self._over and self._turns >= self._max_turns
 
     async def observe(self, seat: str) -> Sequence[Message]:
         unseen, self._unseen = tuple(self._unseen), []
@@ -74,12 +75,17 @@ class ToolGame(ABC):
     async def step(self, message: Message) -> None:
         self._turns += 1
         if not message.tool_calls:
-            self._answered = True
-            await self.answer(message.text)
+            reply = await self.answer(message.text)
+            self._over = reply is None
+            self._unseen += heard(reply) if reply is not None else ()
         for call in message.tool_calls:
-            self._unseen.append(Message("tool", await self._result(call)))
+            if self._over:  # a tool ended the game
+                break
+            status, text = await self.run(call)
+            self._unseen.append(Message("tool", text if status == "ok" else f"Error: {text}"))
 
-    async def _result(self, call: ToolCall) -> str:
+    async def run(self, call: ToolCall) -> tuple[str, str]:
+        """Run one call. Returns its status, `ok` or the caller's mistake, and the result or what is wrong."""
         status: str = call.status
         text = _MISTAKES.get(status, "")
         if status == "ok" and call.name not in {tool.name for tool in self.tools(self.seats[0])}:
@@ -90,8 +96,7 @@ class ToolGame(ABC):
             except BadCall as error:
                 status, text = "refused", str(error)
         self.calls[status] += 1
-        # JSON may hold unpaired surrogates.
-        return (text if status == "ok" else f"Error: {text}").encode(errors="replace").decode()
+        return status, text.encode(errors="replace").decode()  # JSON may hold unpaired surrogates
 
     def metrics(self) -> Mapping[str, float]:
         wrong = {f"calls.{status}": self.calls[status] for status in (*_MISTAKES, "refused")}

@@ -221,6 +221,7 @@ def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any
     found = [
         (place, advantages.Played(number, episode, seat))
         for place, (number, episode) in enumerate(episodes)
+        if episode.rewards  # skip those that ended without any
         for seat, trace in episode.traces.items()
         if any(trace.loss_mask)  # skip seats that never acted
     ]
