@@ -75,8 +75,8 @@ class Game(Protocol):
             GameFailed: the environment broke.
         """
 
-    def rewards(self) -> Mapping[str, float]:
-        """What each seat has earned so far; final once `turn` is None. Empty if nobody was given a reward: that is not
+    def rewards(self) -> Mapping[str, float] | None:
+        """What each seat has earned so far; final once `turn` is None. None if nobody was given a reward: that is not
         a reward of 0, and the episode is left out of its group."""
 
     def metrics(self) -> Mapping[str, float]:

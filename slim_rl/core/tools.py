@@ -58,7 +58,7 @@ class ToolGame(ABC):
         """Take a turn without a call. Returns what the seat reads if that is not the end; None ends the game."""
 
     @abstractmethod
-    def rewards(self) -> Mapping[str, float]: ...
+    def rewards(self) -> Mapping[str, float] | None: ...
 
     @property
     def turn(self) -> str | None:

@@ -122,7 +122,7 @@ class Renderer:
         ids = self._cutting.encode(text, add_special_tokens=False)
         if len(ids) <= limit:
             return text
-        kept = self._tokenizer.decode(ids[:limit], skip_special_tokens=False).rstrip("\ufffd")
+        kept = str(self._tokenizer.decode(ids[:limit], skip_special_tokens=False)).rstrip("\ufffd")
         return self._cut(kept) + f"\n[The result is cut: {limit} of its {len(ids)} tokens are shown.]"
 
     def _spec(self, tool: Tool) -> str:

@@ -323,7 +323,8 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
     """Server-sent events as (event, data); comments are left out."""
-    event, data = "", []
+    event = ""
+    data: list[str] = []
     async for raw in response.content:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if not line:

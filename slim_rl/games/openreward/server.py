@@ -12,7 +12,7 @@ There is no authentication: listen to other machines only in a network you trust
 import asyncio
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slim_rl.core.errors import EpisodeFailed, UserError
-from slim_rl.core.game import Game, HasPlayers, Purpose, Task, TextGameAdapter, is_text_game, seed_of
+from slim_rl.core.game import AnyGame, Game, HasPlayers, Purpose, Task, TextGame, TextGameAdapter, is_text_game, seed_of
 from slim_rl.core.message import Message, Tool, ToolCall, said, text_of
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.core.tools import ToolGame
@@ -55,7 +55,7 @@ class Seat:
         names = of.parameters.seating
         loaded = of.taskset.load(task)
         self._seat = of.taskset.seats[names.index("policy")]
-        self._game = cast(Game, TextGameAdapter(loaded) if is_text_game(loaded) else loaded)
+        self._game = _as_game(loaded)
         self._tools = isinstance(loaded, ToolGame)
         self._others: dict[str, Player] = {}
         for seat, name in zip(of.taskset.seats, names, strict=True):
@@ -272,7 +272,7 @@ class Server:
     def _spec(task: Task) -> dict[str, Any]:
         return {"game_id": task.game_id, "prompt": task.prompt, "game_state": dict(task.state)}
 
-    async def _reaping(self, app: web.Application):
+    async def _reaping(self, app: web.Application) -> AsyncIterator[None]:
         async def reap() -> None:
             while True:
                 await asyncio.sleep(5)
@@ -337,6 +337,10 @@ async def _as_json(request: web.Request, handler: Any) -> web.StreamResponse:
 
 async def _healthy(request: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
+
+
+def _as_game(game: AnyGame) -> Game:
+    return TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
 
 
 def _sid(request: web.Request) -> str:

@@ -15,7 +15,7 @@ from slim_rl.games import game_parameters, load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.runtime.process import end
-from slim_rl.training.tokenizer import chat_corpus, phrase_tokenizer
+from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 
 ROOT = Path(__file__).parents[3]
 GAMES = {"calculator": {"train_count": 40, "eval_count": 10}}
@@ -77,7 +77,7 @@ def calculator():
 @pytest.fixture(scope="session")
 def words(calculator):
     shown = [calculator.taskset.demonstrate(t, "solver") for t in calculator.taskset.tasks("demonstrations", 40)]
-    return phrase_tokenizer(chat_corpus(shown), ())
+    return small_tokenizer(chat_corpus(shown))
 
 
 class Solver:
