@@ -89,7 +89,10 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _rewards(game: Game, name: str) -> dict[str, float]:
-    rewards = {seat: float(reward) for seat, reward in game.rewards().items()}
-    if (rewards and set(rewards) != set(game.seats)) or not all(map(math.isfinite, rewards.values())):
+    given = game.rewards()
+    if given is None:
+        return {}
+    rewards = {seat: float(reward) for seat, reward in given.items()}
+    if set(rewards) != set(game.seats) or not all(map(math.isfinite, rewards.values())):
         raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs a finite number.")
     return rewards

@@ -67,12 +67,12 @@ class EnvironmentGame(ToolGame):
         await self._run(self._terminal.name, {self._terminal.argument: text} if self._terminal.argument else {})
         return None
 
-    def rewards(self) -> Mapping[str, float]:
+    def rewards(self) -> Mapping[str, float] | None:
         reward = episode_reward(self._given, self._finished, self._parameters)
-        return {} if reward is None else {self.seats[0]: reward}
+        return None if reward is None else {self.seats[0]: reward}
 
     def metrics(self) -> Mapping[str, float]:
-        return {**super().metrics(), "unrewarded": not self.rewards()}
+        return {**super().metrics(), "unrewarded": self.rewards() is None}
 
     async def close(self) -> None:
         if self._connection is None:

@@ -107,7 +107,7 @@ class Seat:
 
     def _output(self, text: str) -> dict[str, Any]:
         finished = self._game.turn is None
-        reward = self._game.rewards()[self._seat] if finished else None
+        reward = (self._game.rewards() or {}).get(self._seat) if finished else None
         metrics = dict(self._game.metrics()) if finished else None
         return {"blocks": [_block(text)], "metadata": metrics, "reward": reward, "finished": finished}
 
