@@ -22,6 +22,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
+from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.summary import describe
@@ -55,6 +56,9 @@ def main() -> None:
     find_estimator(config.train.advantage)
     for name in config.train.filters:
         find_filter(name)
+    for game in config.games.values():
+        if game.reward:
+            find_reward(game.reward)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)

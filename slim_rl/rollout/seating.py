@@ -16,6 +16,7 @@ from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
 from slim_rl.rollout.play import fail, play
+from slim_rl.rollout.rewards import judge
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,11 @@ class Seating:
             )
             for seat, name in seating.items()
         }
-        return await play(episode, game, players, of.parameters.step_seconds)
+        episode = await play(episode, game, players, of.parameters.step_seconds)
+        reward = of.parameters.reward
+        if reward is not None and (reward.scope == "episode" or request.series):  # an evaluation has no groups
+            await judge(reward, [episode], [request.task])
+        return episode
 
 
 @dataclass(frozen=True)

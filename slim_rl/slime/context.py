@@ -1,6 +1,7 @@
 """What the hooks of one run share."""
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,9 @@ class Context:
         self.parameters = RunParameters.read(self.folder / PARAMETERS) if self.folder else RunParameters()
         if home:
             os.chdir(home)  # paths in the parameters are relative to it; a Ray job starts elsewhere
-        self.failures, self.drops = Streak(), Streak()
+        self.failures: defaultdict[str, Streak] = defaultdict(Streak)
+        """By game."""
+        self.drops = Streak()
 
     @classmethod
     def of(cls, args: Any) -> "Context":
