@@ -50,6 +50,8 @@ class Renderer:
         self._call, self._call_end = markers["<tool_call>"], markers["</tool_call>"]
         self.stop_token_ids = tuple(self._library.get_stop_token_ids())
         """A turn ends with one of these. The first one closes a turn that was cut."""
+        self.call_token_ids = (self._call,)
+        """What every tool call begins with."""
         self._opening = lru_cache(_OPENINGS)(self._render)
         self._empty = self.opening(heard(""))
 

@@ -54,7 +54,7 @@ class Calculator(ToolGame):
 class Sums:
     """The taskset: `a * b + c * d` and `a * b - c * d`, whose value is from 0 to `largest` squared."""
 
-    seats, study = Calculator.seats, "accuracy"
+    seats, study = Calculator.seats, "calls"
     words: Sequence[str] = ()
 
     def __init__(self, parameters: Parameters, seed: int):
