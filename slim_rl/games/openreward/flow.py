@@ -1,11 +1,11 @@
 """Upload the trajectories of training to OpenReward; a run that failed continues where it stopped."""
 
 from pathlib import Path
+from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.states import Failed, State
 
-from flows.workspace import run_now
 from slim_rl.core.errors import UserError
 from slim_rl.games.openreward.upload import API_URL, key_for, upload
 from slim_rl.runtime.cli import run_stage
@@ -33,5 +33,11 @@ def upload_trajectories(
     return None
 
 
+def _run_now() -> None:
+    state: Any = upload_trajectories(return_state=True)
+    if not state.is_completed():
+        raise UserError(str(state.message))
+
+
 if __name__ == "__main__":
-    run_stage(lambda: run_now(upload_trajectories), __doc__)
+    run_stage(_run_now, __doc__)
