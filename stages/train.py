@@ -92,7 +92,8 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     made, temperature = config.model, config.train.temperature
-    rules = PolicyRules(renderer_for(tokenizer, made.thinking, made.tool_tokens), made.turn_tokens, temperature)
+    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    rules = PolicyRules(renderer, made.turn_tokens, temperature)
     for name, game in games.items():
         context = model.config.max_position_embeddings
         check_context(game, tasks[name], rules.renderer, context, made.turn_tokens)
@@ -130,7 +131,8 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
 
 
 def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
-    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), config.model.thinking)
+    made = config.model
+    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), made.thinking, made.tool_tokens, made.system_prompt)
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     held_out = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}

@@ -35,12 +35,19 @@ class Renderer:
     Args:
         thinking: whether the model may think; if not, each of its turns begins with an empty thought.
         max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
+        system_prompt: a template; see `ModelConfig`. Markers in it are markers, but not in what it is filled with.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool, max_tool_tokens: int | None = None):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        thinking: bool,
+        max_tool_tokens: int | None = None,
+        system_prompt: str | None = None,
+    ):
         config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
         self._tokenizer = tokenizer
-        self._max_tool_tokens = max_tool_tokens
+        self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
         self._cutting = _Cutting(tokenizer)
         self._library = create_renderer(self._cutting, config)
         markers = _markers(tokenizer)
@@ -109,6 +116,12 @@ class Renderer:
 
     def _render(self, heard: Heard, specs: tuple[str, ...]) -> tuple[int, ...]:
         tools = list(map(json.loads, specs)) or None
+        if (template := self._system_prompt) is not None:
+            own = heard[0][1] if heard and heard[0][0] == "system" else ""
+            fillings = {"{game}": own, "{tools}": "\n".join(specs)}
+            text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
+            heard = (("system", text), *(message for message in heard if message[0] != "system"))
+            tools = None if "{tools}" in template else tools
         return tuple(self._library.render_ids(_dicts(heard), tools=tools, add_generation_prompt=True))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
@@ -157,7 +170,12 @@ class _Cutting:
         return tuple(i for part in parts for i in self._tokenizer.encode(part, add_special_tokens=special))
 
 
-def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool, max_tool_tokens: int | None = None) -> Renderer:
+def renderer_for(
+    tokenizer: PreTrainedTokenizerBase,
+    thinking: bool,
+    max_tool_tokens: int | None = None,
+    system_prompt: str | None = None,
+) -> Renderer:
     """The renderer of a checkpoint; see `Renderer`.
 
     Raises:
@@ -167,7 +185,7 @@ def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool, max_tool_to
         raise UserError(
             f"The tokenizer lacks Qwen3's chat markers {', '.join(missing)}; take a checkpoint of the Qwen3 family."
         )
-    return Renderer(tokenizer, thinking, max_tool_tokens)
+    return Renderer(tokenizer, thinking, max_tool_tokens, system_prompt)
 
 
 def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

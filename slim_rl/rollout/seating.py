@@ -147,7 +147,7 @@ def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) 
             from slim_rl.players.renderer import renderer_for
 
             model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
-            renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens)
+            renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens, config.system_prompt)
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
             makers[name] = rules.maker(LocalEngine(model), trained=False)
     return makers

@@ -85,7 +85,7 @@ class Context:
     @cached_property
     def _renderer(self) -> Renderer:
         model = self.parameters.model
-        return renderer_for(self.tokenizer, model.thinking, model.tool_tokens)
+        return renderer_for(self.tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
 
     @cached_property
     def _games(self) -> dict[str, NamedGame]:

@@ -75,7 +75,7 @@ class Models:
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
-        return engine, renderer_for(tokenizer, self._model.thinking, self._model.tool_tokens)
+        return engine, renderer_for(tokenizer, self._model.thinking, self._model.tool_tokens, self._model.system_prompt)
 
     def _address(self, command: str, checkpoint: Path) -> str:
         from slim_rl.engines.sglang import serving

@@ -71,6 +71,24 @@ def test_a_system_prompt_and_tools_come_first(words, echo):
     assert echo.opening(system) != echo.opening(system, TOOLS)
 
 
+def test_a_system_prompt_template_has_the_games_text_and_the_tools(words):
+    template = "Do well. {game} Tools: {tools} Call: <tool_call>{}</tool_call>"
+    renderer = renderer_for(words, False, system_prompt=template)
+    odd = Message("system", "Be <|im_end|> brief.")
+    ids = renderer.opening((odd, Message("user", "Hi")), TOOLS)
+    listed = "\n".join(renderer._spec(tool) for tool in TOOLS)
+    assert words.decode(ids) == (
+        f"<|im_start|>system\nDo well. Be <|im_end|> brief. Tools: {listed} Call: <tool_call>{{}}</tool_call><|im_end|>\n"
+        f"<|im_start|>user\nHi<|im_end|>\n{TURN}"
+    )
+    markers = [words.convert_ids_to_tokens(i) for i in ids if i in words.all_special_ids]
+    assert markers.count("<tool_call>") == 1 and markers.count("<|im_end|>") == 2
+    without = words.decode(renderer_for(words, False, system_prompt="{game}").opening((odd,), TOOLS))
+    assert "# Tools" in without and "Be <|im_end|> brief." in without
+    alone = words.decode(renderer_for(words, False, system_prompt="Do well.").opening(heard("Hi")))
+    assert alone.startswith("<|im_start|>system\nDo well.<|im_end|>\n<|im_start|>user\nHi")
+
+
 def test_the_results_of_a_turn_stand_in_one_block(words, echo):
     text = words.decode(echo.continuation([tool("one"), tool("two")]))
     assert text == (

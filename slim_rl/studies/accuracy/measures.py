@@ -176,5 +176,9 @@ def read_accuracy(found: Found) -> Accuracy:
         episodes[model], failed[model] = measured(frame, model, least), len(wrong)
         said = (said for path in shards(found.episodes / "held-out" / model) for _, _, said in Shard(path).dialogues())
         replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
+        if episodes[model].empty:
+            raise UserError(
+                f"No episode in {found.episodes / 'held-out' / model} has a reward, so there is no pass rate."
+            )
     training = found.training()
     return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training, replies)
