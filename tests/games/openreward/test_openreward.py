@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
@@ -248,6 +249,14 @@ def test_sessions_of_a_killed_process_are_deleted_by_the_next(served, words):
 
 
 # Keys
+
+
+def test_the_secrets_of_an_environment_come_before_those_of_all():
+    games = {"openreward:me/a": {"min_reward": 0, "secrets": {"judge": "MINE"}}, "openreward:me/b": {"min_reward": 0}}
+    config = Config.model_validate({"secrets": {"judge": None, "search": "S"}, "games": {**games, "calculator": {}}})
+    secrets = {name: getattr(game, "secrets", None) for name, game in config.games.items()}
+    assert secrets["openreward:me/a"] == {"judge": "MINE", "search": "S"}
+    assert secrets["openreward:me/b"] == {"judge": None, "search": "S"} and secrets["calculator"] is None
 
 
 def test_a_key_goes_to_its_own_server_alone_and_into_no_file(served, tmp_path, words, monkeypatch, capfd):
