@@ -13,7 +13,9 @@ from tests.slime.support import PARAMETERS, QWEN, SLIME_DIR, router, server, sli
 
 collect_ignore = []
 if SLIME_DIR is None:
-    collect_ignore = [f"test_{name}.py" for name in ("contracts", "faults", "flags", "hooks", "loss", "rollout")]
+    collect_ignore = [
+        f"test_{name}.py" for name in ("contracts", "faults", "flags", "hooks", "loss", "rollout", "tools")
+    ]
 else:
     sys.path.insert(0, SLIME_DIR)
     # What SLIME imports from SGLang but does not use on its rollout side; it needs a GPU.
