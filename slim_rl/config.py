@@ -66,7 +66,7 @@ class Config(Section):
 
     def own_code(self) -> list[Path]:
         """The user's own code, which the import paths in the parameters name: whole modules and packages."""
-        rewards = [game.reward.function for game in self.games.values() if game.reward]
+        rewards = [game.reward_function.function for game in self.games.values() if game.reward_function]
         functions = [name for name in (self.train.advantage, *self.train.filters, *rewards) if ":" in name]
         played = {*self.games, *(benchmark.game for benchmark in self.evaluate.benchmarks.values())}
         games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
@@ -109,7 +109,9 @@ class Config(Section):
             raise ValueError("train.averaging_decay needs train.backend: local")
         if self.evaluate.every_steps:
             raise ValueError("evaluate.every_steps needs train.backend: local; with slime give slime.evaluate_every")
-        if self.slime.evaluate_every and any(g.reward and g.reward.scope == "group" for g in self.games.values()):
+        if self.slime.evaluate_every and any(
+            g.reward_function and g.reward_function.scope == "group" for g in self.games.values()
+        ):
             raise ValueError(
                 "slime.evaluate_every needs rewards whose scope is episode; SLIME does not judge groups there"
             )

@@ -57,8 +57,8 @@ def main() -> None:
     for name in config.train.filters:
         find_filter(name)
     for game in config.games.values():
-        if game.reward:
-            find_reward(game.reward)
+        if game.reward_function:
+            find_reward(game.reward_function)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)

@@ -42,7 +42,7 @@ class GameParameters(Section):
     """Tasks held out."""
     format: Literal["jsonl", "parquet"] = "jsonl"
     """Of the games files."""
-    reward: RewardConfig | None = None
+    reward_function: RewardConfig | None = None
     """null: the game's own."""
     max_turns: int = Field(20, ge=1)
     """Turns of all seats together. A game that reaches it is truncated."""

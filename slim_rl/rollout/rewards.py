@@ -1,4 +1,4 @@
-"""Rewards of the user's own, in place of a game's: `games.NAME.reward`.
+"""Rewards of the user's own, in place of a game's: `games.NAME.reward_function`.
 
 A reward is a function, `async` or not, of episodes that have ended and their tasks, in the same order, which returns a
 number for each, or None for one without a reward:
@@ -146,7 +146,7 @@ def judge_groups(
     changed: list[Episode] = []
     for start in range(0, len(episodes), size):
         group = episodes[start : start + size]
-        config = games[group[0].game].parameters.reward if group[0].game else None
+        config = games[group[0].game].parameters.reward_function if group[0].game else None
         if config is None or config.scope != "group" or any(JUDGED in episode.metrics for episode in group):
             continue
         asyncio.run(judge(config, group, tasks[start : start + size]))

@@ -93,7 +93,7 @@ class Seating:
             for seat, name in seating.items()
         }
         episode = await play(episode, game, players, of.parameters.step_seconds)
-        reward = of.parameters.reward
+        reward = of.parameters.reward_function
         if reward is not None and (reward.scope == "episode" or request.series):  # an evaluation has no groups
             await judge(reward, [episode], [request.task])
         return episode

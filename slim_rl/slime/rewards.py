@@ -12,12 +12,12 @@ from slim_rl.slime.samples import TASK, played
 
 
 async def judge_group(args: Any, samples: Sequence[Sample | list[Sample]], **_: Any) -> list[float | None]:
-    """The rewards of a group by `games.NAME.reward` (`--custom-rm-path` with `--group-rm`); those of a game that judges
+    """The rewards of a group by `games.NAME.reward_function` (`--custom-rm-path` with `--group-rm`); those of a game that judges
     single episodes stay as they are."""
     first = [sample[0] if isinstance(sample, list) else sample for sample in samples]
     group = [played(sample, number).episode for number, sample in enumerate(first)]
     games = Context.of(args).parameters.games
-    reward = games[group[0].game].reward if group[0].game in games else None
+    reward = games[group[0].game].reward_function if group[0].game in games else None
     if reward is not None and reward.scope == "group":
         tasks = [Task(s.label or "", str(s.prompt), s.metadata[TASK]["state"]) for s in first]
         await judge(reward, group, tasks)

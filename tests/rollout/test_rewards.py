@@ -118,7 +118,7 @@ def wrong(episodes, tasks):
 
 def test_a_group_is_judged_together_and_once(tmp_path):
     config = RewardConfig(function="tests.rollout.test_rewards:ranks", scope="group")
-    games = {"quiz": NamedGame("quiz", GameParameters(reward=config), None)}
+    games = {"quiz": NamedGame("quiz", GameParameters(reward_function=config), None)}
     group = [episode(text, n) for n, text in enumerate(("a", "", "abc"))] + [episode("abcde", 3, "failed")]
     add_shard(tmp_path, group)
     from tests.rollout import test_rewards

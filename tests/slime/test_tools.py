@@ -87,7 +87,7 @@ def longest(episodes, tasks):
 def test_a_group_is_judged_together():
     games = {
         "matching": None,
-        "tests.echo": {"reward": {"function": "tests.slime.test_tools:longest", "scope": "group"}},
+        "tests.echo": {"reward_function": {"function": "tests.slime.test_tools:longest", "scope": "group"}},
     }
     samples = []
     for number, looks in enumerate((1, 3)):
@@ -95,6 +95,6 @@ def test_a_group_is_judged_together():
         with slime(WORDS, engine, games=games, model={"turn_tokens": 300}) as args:
             args.rollout_max_context_len = 20_000
             samples.append(play(args, sample_of(TASKS[0], number, "tests.echo"), max_new_tokens=300))
-    assert Context.of(args).parameters.games["tests.echo"].reward.scope == "group"
+    assert Context.of(args).parameters.games["tests.echo"].reward_function.scope == "group"
     assert asyncio.run(judge_group(args, samples)) == [0.0, 1.0]
     assert [s.metadata["played"].episode.rewards for s in samples] == [{"solver": 0.0}, {"solver": 1.0}]
