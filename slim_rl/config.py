@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 from rapidfuzz import process
 
 from slim_rl.core.errors import UserError
@@ -30,6 +30,8 @@ class Config(Section):
     """Torch threads. Another number changes the last digits of sums, and with them the sampled episodes."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
+    secrets: dict[str, str | None] = Field(default_factory=dict)
+    """For every game that takes secrets; those of the game itself come first."""
     games: dict[str, SerializeAsAny[GameParameters]] = Field(min_length=1)
     """By name: a folder of `slim_rl/games`, with what comes after a colon for that game ("cards:bridge"); or the
     import path of a module of your own."""
@@ -45,8 +47,12 @@ class Config(Section):
 
     @field_validator("games", mode="before")
     @classmethod
-    def _of_each_game(cls, given: Any) -> Any:
-        return _each("games", given, game_parameters)
+    def _of_each_game(cls, given: Any, info: ValidationInfo) -> Any:
+        games, shared = _each("games", given, game_parameters), info.data.get("secrets")
+        if not shared or not isinstance(games, dict):
+            return games
+        taking = {name: own for name, game in games.items() if (own := getattr(game, "secrets", None)) is not None}
+        return games | {name: games[name].model_copy(update={"secrets": {**shared, **taking[name]}}) for name in taking}
 
     @field_validator("studies", mode="before")
     @classmethod
@@ -60,7 +66,8 @@ class Config(Section):
 
     def own_code(self) -> list[Path]:
         """The user's own code, which the import paths in the parameters name: whole modules and packages."""
-        functions = [name for name in (self.train.advantage, *self.train.filters) if ":" in name]
+        rewards = [game.reward_function.function for game in self.games.values() if game.reward_function]
+        functions = [name for name in (self.train.advantage, *self.train.filters, *rewards) if ":" in name]
         played = {*self.games, *(benchmark.game for benchmark in self.evaluate.benchmarks.values())}
         games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
         judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
@@ -102,6 +109,12 @@ class Config(Section):
             raise ValueError("train.averaging_decay needs train.backend: local")
         if self.evaluate.every_steps:
             raise ValueError("evaluate.every_steps needs train.backend: local; with slime give slime.evaluate_every")
+        if self.slime.evaluate_every and any(
+            g.reward_function and g.reward_function.scope == "group" for g in self.games.values()
+        ):
+            raise ValueError(
+                "slime.evaluate_every needs rewards whose scope is episode; SLIME does not judge groups there"
+            )
         if self.train.optimizer == "muon":
             raise ValueError("train.optimizer: muon needs train.backend: local")
         if "no_failed_episode" not in self.train.filters:

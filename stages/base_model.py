@@ -47,7 +47,7 @@ def make_tiny(config: Config) -> None:
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
     first = shown.alternating(TOKENIZER_GAMES * len(games))
     tokenizer = small_tokenizer(chat_corpus(first), shown.words)
-    renderer = renderer_for(tokenizer, made.thinking)
+    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
     trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]
     longest = max(int(tree.positions.max()) + 1 for tree in trees)
     if longest > made.context_tokens:

@@ -22,6 +22,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
+from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.summary import describe
@@ -55,6 +56,9 @@ def main() -> None:
     find_estimator(config.train.advantage)
     for name in config.train.filters:
         find_filter(name)
+    for game in config.games.values():
+        if game.reward_function:
+            find_reward(game.reward_function)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)
@@ -87,16 +91,17 @@ def work(config: Config, games: Games) -> Path:
 def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
-    turn_tokens, temperature = config.model.turn_tokens, config.train.temperature
-    rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), turn_tokens, temperature)
+    made, temperature = config.model, config.train.temperature
+    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    rules = PolicyRules(renderer, made.turn_tokens, temperature)
     for name, game in games.items():
         context = model.config.max_position_embeddings
-        check_context(game, tasks[name], rules.renderer, context, turn_tokens)
+        check_context(game, tasks[name], rules.renderer, context, made.turn_tokens)
     benchmarks = config.evaluate.benchmarks
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
     names = (config.players | seated) - {SEAT}
     paid = service_makers(names, services)
-    fixed = {**paid, **checkpoint_makers(names, config.model.thinking, turn_tokens, temperature)}
+    fixed = {**paid, **checkpoint_makers(names, made, temperature)}
 
     def seating(engines: Mapping[str, LocalEngine]) -> Seating:
         policies = {name: rules.maker(engine, trained=name == "policy") for name, engine in engines.items()}
@@ -126,7 +131,8 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
 
 
 def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
-    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), config.model.thinking)
+    made = config.model
+    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), made.thinking, made.tool_tokens, made.system_prompt)
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     held_out = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}

@@ -68,7 +68,7 @@ class Episode:
     """Class and message of what went wrong; empty unless the episode failed."""
     turns: list[Turn] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
-    """Reward of each seat; nothing for an episode that has not ended."""
+    """Reward of each seat; nothing for an episode that has not ended, or that ended without any reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What the game reports of the episode; see `Game.metrics`."""
     traces: dict[str, TokenTrace] = field(default_factory=dict)

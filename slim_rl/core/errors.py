@@ -22,5 +22,9 @@ class PlayerFailed(EpisodeFailed):
     """An engine or service gave no reply."""
 
 
+class RewardFailed(EpisodeFailed):
+    """What judges an episode gave no reward."""
+
+
 class GameFailed(EpisodeFailed):
     """The game's environment broke: a tool server is gone, a sandbox did not start."""

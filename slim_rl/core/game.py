@@ -75,8 +75,9 @@ class Game(Protocol):
             GameFailed: the environment broke.
         """
 
-    def rewards(self) -> Mapping[str, float]:
-        """What each seat has earned so far; final once `turn` is None."""
+    def rewards(self) -> Mapping[str, float] | None:
+        """What each seat has earned so far; final once `turn` is None. None if nobody was given a reward: that is not
+        a reward of 0, and the episode is left out of its group."""
 
     def metrics(self) -> Mapping[str, float]:
         """What the game reports of this episode, by name (questions asked, errors, ...)."""
@@ -176,14 +177,19 @@ class Demonstration(NamedTuple):
     A demonstrator who stops after i turns says `turns[0], ..., turns[i - 1], closings[i]`.
     """
 
-    observations: list[str]
-    """What the seat reads before turn i; one more than `turns`."""
+    observations: Sequence[str | Sequence[Message]]
+    """What the seat reads before turn i, text alone or messages; one more than `turns`."""
     turns: list[str]
     """What it says; tool calls as the model would write them."""
     closings: Sequence[str | None]
     """What would end the game well instead of turn i, None where it cannot be ended; one more than `turns`.
     The last one is always there: where no way out is shown, it is simply the seat's last turn."""
     tools: Sequence[Tool] = ()
+
+    def read(self, i: int) -> Sequence[Message]:
+        """Observation i as messages."""
+        observation = self.observations[i]
+        return heard(observation) if isinstance(observation, str) else observation
 
 
 @runtime_checkable

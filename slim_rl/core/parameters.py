@@ -1,6 +1,6 @@
 """The base classes of all parameters. Each room and each game derives its own section."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,6 +14,17 @@ class Section(BaseModel):
 PlayerName = Annotated[str, Field(pattern=r"^(policy|pool|\w[\w-]*|checkpoint:.+|service:\w+)$")]
 """`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; `pool`, an earlier self
 (see `train.snapshot_every`); or a player that the game knows: `scripted`, `random`."""
+
+
+class RewardConfig(Section):
+    """A reward of one's own, in place of the game's; see `slim_rl/rollout/rewards.py`."""
+
+    function: str
+    """One of ours by name (exact_match, number, boxed, remote), or the import path of your own."""
+    scope: Literal["episode", "group"] = "episode"
+    """`episode`: judged as soon as it ends; `group`: all episodes of a task together, in training."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Of the function, by name."""
 
 
 class GameParameters(Section):
@@ -31,6 +42,8 @@ class GameParameters(Section):
     """Tasks held out."""
     format: Literal["jsonl", "parquet"] = "jsonl"
     """Of the games files."""
+    reward_function: RewardConfig | None = None
+    """null: the game's own."""
     max_turns: int = Field(20, ge=1)
     """Turns of all seats together. A game that reaches it is truncated."""
     step_seconds: float = Field(60.0, gt=0)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.core.message import Message, Tool, ToolCall, heard
 
 _MISTAKES = {
     "invalid_json": "This tool call is not valid JSON, or its arguments are not a JSON object.",
@@ -14,11 +14,17 @@ _MISTAKES = {
 }
 
 
+class BadCall(Exception):
+    """A well-formed call that the tool refuses, through the caller's mistake. The caller reads the message."""
+
+
 class ToolGame(ABC):
     """A game of one seat that calls tools and then answers; see `slim_rl.core.game.Game`.
 
-    A turn with tool calls runs them in order. A turn without any is the answer and ends the game. A malformed call is
-    answered with what is wrong and counted by kind in the metrics.
+    A turn with tool calls runs them in order, whatever text is around them. A turn without any is the answer and ends
+    the game. What is only in a thought is no call. A call that is malformed (also one that the turn limit cut), that
+    names no tool of the game or that the tool refuses is answered with what is wrong and counted by kind in the
+    metrics; the others of that turn are run.
 
     Args:
         max_turns: turns after which the game is truncated.
@@ -30,7 +36,8 @@ class ToolGame(ABC):
         self.game_id = game_id
         self._unseen: list[Message] = list(prompt)
         self._turns, self._max_turns = 0, max_turns
-        self._answered = False
+        self._over = False
+        """Whether the game ended before its last turn; a tool may end it."""
         self.calls: Counter[str] = Counter()
         """Calls by status."""
 
@@ -39,22 +46,27 @@ class ToolGame(ABC):
 
     @abstractmethod
     async def call(self, call: ToolCall) -> str:
-        """The result of a well-formed call to one of the tools. Raises GameFailed if the tool broke."""
+        """The result of a well-formed call to one of the tools.
+
+        Raises:
+            BadCall: the arguments are wrong.
+            GameFailed: the tool broke.
+        """
 
     @abstractmethod
-    async def answer(self, text: str) -> None:
-        """Take the final answer."""
+    async def answer(self, text: str) -> str | None:
+        """Take a turn without a call. Returns what the seat reads if that is not the end; None ends the game."""
 
     @abstractmethod
-    def rewards(self) -> Mapping[str, float]: ...
+    def rewards(self) -> Mapping[str, float] | None: ...
 
     @property
     def turn(self) -> str | None:
-        return None if self._answered or self.truncated else self.seats[0]
+        return None if self._over or self.truncated else self.seats[0]
 
     @property
     def truncated(self) -> bool:
-        return not self._answered and self._turns >= self._max_turns
+        return not self._over and self._turns >= self._max_turns
 
     async def observe(self, seat: str) -> Sequence[Message]:
         unseen, self._unseen = tuple(self._unseen), []
@@ -63,23 +75,32 @@ class ToolGame(ABC):
     async def step(self, message: Message) -> None:
         self._turns += 1
         if not message.tool_calls:
-            self._answered = True
-            await self.answer(message.text)
+            reply = await self.answer(message.text)
+            self._over = reply is None
+            self._unseen += heard(reply) if reply is not None else ()
         for call in message.tool_calls:
-            self._unseen.append(Message("tool", await self._result(call)))
+            if self._over:  # a tool ended the game
+                break
+            status, text = await self.run(call)
+            self._unseen.append(Message("tool", text if status == "ok" else f"Error: {text}"))
 
-    async def _result(self, call: ToolCall) -> str:
-        status = call.status
+    async def run(self, call: ToolCall) -> tuple[str, str]:
+        """Run one call. Returns its status, `ok` or the caller's mistake, and the result or what is wrong."""
+        status: str = call.status
+        text = _MISTAKES.get(status, "")
         if status == "ok" and call.name not in {tool.name for tool in self.tools(self.seats[0])}:
-            status = "unknown_tool"
+            status, text = "unknown_tool", _MISTAKES["unknown_tool"]
+        if status == "ok":
+            try:
+                text = await self.call(call)
+            except BadCall as error:
+                status, text = "refused", str(error)
         self.calls[status] += 1
-        if status != "ok":
-            return f"Error: {_MISTAKES[status]}"
-        return (await self.call(call)).encode(errors="replace").decode()  # JSON may hold unpaired surrogates
+        return status, text.encode(errors="replace").decode()  # JSON may hold unpaired surrogates
 
     def metrics(self) -> Mapping[str, float]:
-        malformed = {f"calls.{status}": self.calls[status] for status in _MISTAKES}
-        return {"turns": self._turns, "calls": self.calls.total(), **malformed}
+        wrong = {f"calls.{status}": self.calls[status] for status in (*_MISTAKES, "refused")}
+        return {"turns": self._turns, "calls": self.calls.total(), **wrong}
 
     async def close(self) -> None:  # noqa: B027
         """Override it to free what the tools hold."""

@@ -18,6 +18,8 @@ class Sampling:
     """Sampling ends with the first of these; it belongs to the continuation."""
     seed: int = 0
     """The same seed on the same input draws the same tokens, whatever else is in the batch."""
+    forbidden_token_ids: tuple[int, ...] = ()
+    """Never drawn; log-probs are those of the other tokens."""
     session: str | None = None
     """Names a growing sequence, so that an engine can keep the keys and values of its beginning."""
 

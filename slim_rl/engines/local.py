@@ -112,6 +112,9 @@ class LocalEngine:
         uniforms = [_uniforms(r.sampling) for r in requests]
         temperatures = torch.tensor([r.sampling.temperature for r in requests])
         while True:
+            for i, row in enumerate(rows):
+                if forbidden := requests[row].sampling.forbidden_token_ids:
+                    logits[i, list(forbidden)] = -torch.inf
             step = [uniforms[row][len(tokens[row])] for row in rows]
             drawn, drawn_logprobs = _draw(logits, temperatures[rows], torch.tensor(step))
             for row, token, logprob in zip(rows, drawn.tolist(), drawn_logprobs.tolist(), strict=True):

@@ -51,6 +51,8 @@ class SamplingParams(BaseModel):
     stop_token_ids: Annotated[list[int], _default_for_none([])] = []
     n: Annotated[int, Field(ge=1), _default_for_none(1)] = 1
     sampling_seed: int | None = Field(default=None, ge=0)
+    logit_bias: dict[int, Literal[-100]] | None = None
+    """Only to forbid tokens."""
     no_stop_trim: Annotated[bool, _default_for_none(False)] = False
     ignore_eos: Annotated[bool, _default_for_none(False)] = False
     skip_special_tokens: Annotated[bool, _default_for_none(True)] = True
@@ -126,10 +128,13 @@ class Server:
         if self.tokenizer.eos_token_id is not None and not params.ignore_eos:
             stops.add(self.tokenizer.eos_token_id)
         seed = random.getrandbits(62) if params.sampling_seed is None else params.sampling_seed
+        forbidden = tuple(params.logit_bias or ())
+        if not all(0 <= token < vocabulary for token in forbidden):
+            raise ValueError(f"logit_bias names a token outside of the vocabulary (0 to {vocabulary - 1})")
         rid = asked.rid or uuid.uuid4().hex
         started = time.monotonic()
         samplings = [
-            Sampling(min(params.max_new_tokens, room), params.temperature, tuple(stops), seed + i, rid)
+            Sampling(min(params.max_new_tokens, room), params.temperature, tuple(stops), seed + i, forbidden, rid)
             for i in range(params.n)
         ]
         async with self._updating:  # no sampling while weights are being read

@@ -72,6 +72,7 @@ class SGLangEngine:
         Raises:
             EngineFailed
         """
+        forbidden = sampling.forbidden_token_ids
         payload = {
             "input_ids": list(input_ids),
             "return_logprob": True,
@@ -84,6 +85,7 @@ class SGLangEngine:
                 "temperature": sampling.temperature,
                 "stop_token_ids": list(sampling.stop_token_ids),
                 "sampling_seed": sampling.seed & 0x7FFFFFFF,
+                **({"logit_bias": {str(token): -100 for token in forbidden}} if forbidden else {}),
             },
         }
         # A router with consistent hashing sends a dialogue to the server that has cached its beginning.

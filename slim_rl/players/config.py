@@ -78,3 +78,8 @@ class ModelConfig(Section):
     """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """Maximum tokens per turn."""
+    system_prompt: str | None = None
+    """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
+    each; a template with `{tools}` also says how to call them. null: the game's own, and Qwen's list of tools."""
+    tool_tokens: int = Field(1024, ge=1)
+    """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""

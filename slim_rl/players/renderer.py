@@ -34,12 +34,22 @@ class Renderer:
 
     Args:
         thinking: whether the model may think; if not, each of its turns begins with an empty thought.
+        max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
+        system_prompt: a template; see `ModelConfig`. Markers in it are markers, but not in what it is filled with.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        thinking: bool,
+        max_tool_tokens: int | None = None,
+        system_prompt: str | None = None,
+    ):
         config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
         self._tokenizer = tokenizer
-        self._library = create_renderer(_Cutting(tokenizer), config)
+        self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
+        self._cutting = _Cutting(tokenizer)
+        self._library = create_renderer(self._cutting, config)
         markers = _markers(tokenizer)
         self._markers = frozenset(markers.values())
         self._marker = re.compile("|".join(map(re.escape, markers)))
@@ -47,6 +57,8 @@ class Renderer:
         self._call, self._call_end = markers["<tool_call>"], markers["</tool_call>"]
         self.stop_token_ids = tuple(self._library.get_stop_token_ids())
         """A turn ends with one of these. The first one closes a turn that was cut."""
+        self.call_token_ids = (self._call,)
+        """What every tool call begins with."""
         self._opening = lru_cache(_OPENINGS)(self._render)
         self._empty = self.opening(heard(""))
 
@@ -104,12 +116,29 @@ class Renderer:
 
     def _render(self, heard: Heard, specs: tuple[str, ...]) -> tuple[int, ...]:
         tools = list(map(json.loads, specs)) or None
+        if (template := self._system_prompt) is not None:
+            own = heard[0][1] if heard and heard[0][0] == "system" else ""
+            fillings = {"{game}": own, "{tools}": "\n".join(specs)}
+            text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
+            heard = (("system", text), *(message for message in heard if message[0] != "system"))
+            tools = None if "{tools}" in template else tools
         return tuple(self._library.render_ids(_dicts(heard), tools=tools, add_generation_prompt=True))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
         if any(message.images for message in messages):
             raise UserError("A message has an image, but the renderer of this model carries text alone.")
-        return tuple((message.role, self._cut(message.text)) for message in messages)
+        return tuple((message.role, self._shortened(message.role, self._cut(message.text))) for message in messages)
+
+    def _shortened(self, role: str, text: str) -> str:
+        """`text`, cut if it is a tool's result of too many tokens."""
+        limit = self._max_tool_tokens
+        if role != "tool" or limit is None or len(text.encode()) <= limit:  # no token is shorter than a byte
+            return text
+        ids = self._cutting.encode(text, add_special_tokens=False)
+        if len(ids) <= limit:
+            return text
+        kept = str(self._tokenizer.decode(ids[:limit], skip_special_tokens=False)).rstrip("\ufffd")
+        return self._cut(kept) + f"\n[The result is cut: {limit} of its {len(ids)} tokens are shown.]"
 
     def _spec(self, tool: Tool) -> str:
         """A tool as JSON."""
@@ -141,8 +170,13 @@ class _Cutting:
         return tuple(i for part in parts for i in self._tokenizer.encode(part, add_special_tokens=special))
 
 
-def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer:
-    """The renderer of a checkpoint.
+def renderer_for(
+    tokenizer: PreTrainedTokenizerBase,
+    thinking: bool,
+    max_tool_tokens: int | None = None,
+    system_prompt: str | None = None,
+) -> Renderer:
+    """The renderer of a checkpoint; see `Renderer`.
 
     Raises:
         UserError: the tokenizer lacks one of Qwen3's markers.
@@ -151,7 +185,7 @@ def renderer_for(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Renderer
         raise UserError(
             f"The tokenizer lacks Qwen3's chat markers {', '.join(missing)}; take a checkpoint of the Qwen3 family."
         )
-    return Renderer(tokenizer, thinking)
+    return Renderer(tokenizer, thinking, max_tool_tokens, system_prompt)
 
 
 def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

@@ -30,10 +30,10 @@ def check_context(
             _check(longest, prompt, 0, max_turn_tokens, max_context_tokens)
             continue
         shown = game.taskset.demonstrate(longest, seat)
-        prompt = len(renderer.opening(heard(shown.observations[0]), shown.tools))
+        prompt = len(renderer.opening(shown.read(0), shown.tools))
         turn = 0
         if shown.turns:
-            turn = len(renderer.turn(shown.turns[0]) + renderer.continuation(heard(shown.observations[1])))
+            turn = len(renderer.turn(shown.turns[0]) + renderer.continuation(shown.read(1)))
         text = shown.closings[min(1, len(shown.turns))] or shown.turns[-1]
         last = len(renderer.turn(text))
         _check(longest, prompt, turn, last, max_context_tokens)

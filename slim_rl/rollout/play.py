@@ -71,7 +71,9 @@ async def _take_turns(episode: Episode, game: Game, players: Mapping[str, Player
 
 async def _recall(episode: Episode, game: Game, players: Mapping[str, Player], seconds: float) -> None:
     for turn in episode.turns:
-        await _within(seconds, game.observe(turn.seat))
+        observation = tuple(await _within(seconds, game.observe(turn.seat)))
+        if observation != turn.observation:
+            raise GameFailed("NotRepeated: the game does not answer the same turns as before the interruption")
         players[turn.seat].recall(turn.observation, turn.message)
         await _within(seconds, game.step(turn.message))
 
@@ -87,7 +89,10 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _rewards(game: Game, name: str) -> dict[str, float]:
-    rewards = {seat: float(reward) for seat, reward in game.rewards().items()}
+    given = game.rewards()
+    if given is None:
+        return {}
+    rewards = {seat: float(reward) for seat, reward in given.items()}
     if set(rewards) != set(game.seats) or not all(map(math.isfinite, rewards.values())):
         raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs a finite number.")
     return rewards

@@ -11,10 +11,12 @@ from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_tex
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games import NamedGame
+from slim_rl.players.config import ModelConfig
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
 from slim_rl.rollout.play import fail, play
+from slim_rl.rollout.rewards import judge
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,11 @@ class Seating:
             )
             for seat, name in seating.items()
         }
-        return await play(episode, game, players, of.parameters.step_seconds)
+        episode = await play(episode, game, players, of.parameters.step_seconds)
+        reward = of.parameters.reward_function
+        if reward is not None and (reward.scope == "episode" or request.series):  # an evaluation has no groups
+            await judge(reward, [episode], [request.task])
+        return episode
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,7 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
     return {name: maker(name) for name in names if name.startswith("service:")}
 
 
-def checkpoint_makers(
-    names: set[str], thinking: bool, max_turn_tokens: int, temperature: float
-) -> dict[str, PlayerMaker]:
+def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) -> dict[str, PlayerMaker]:
     """The makers of those among `names` that are frozen models, `checkpoint:PATH`. Loads the models."""
     makers = {}
     for name in names:
@@ -143,7 +147,8 @@ def checkpoint_makers(
             from slim_rl.players.renderer import renderer_for
 
             model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
-            rules = PolicyRules(renderer_for(tokenizer, thinking), max_turn_tokens, temperature)
+            renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens, config.system_prompt)
+            rules = PolicyRules(renderer, config.turn_tokens, temperature)
             makers[name] = rules.maker(LocalEngine(model), trained=False)
     return makers
 

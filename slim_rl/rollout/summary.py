@@ -17,9 +17,9 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
     """Means over the episodes that ended; empty without any.
 
-    `reward` of the policy, `truncated`, `sampled_tokens`; and for each game `env/NAME/reward`,
-    `env/NAME/episodes` and every metric that the game reports, `env/NAME/METRIC`. A metric that ends in
-    `_count` is also summed over all games: `reward/METRIC`.
+    `reward` of the policy, `truncated`, `sampled_tokens`; `unrewarded`, the number of episodes that ended without a
+    reward, if there are any; and for each game `env/NAME/reward`, `env/NAME/episodes` and every metric that the game
+    reports, `env/NAME/METRIC`. A metric that ends in `_count` is also summed over all games: `reward/METRIC`.
     """
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:
@@ -31,6 +31,8 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
     }
     for name in dict.fromkeys(name for e in ended for name in e.metrics if name.endswith("_count")):
         means[f"reward/{name}"] = sum(e.metrics.get(name, 0.0) for e in ended)
+    if unrewarded := sum(e.status in ("completed", "truncated") and not e.rewards for e in episodes):
+        means["unrewarded"] = float(unrewarded)
     for game in dict.fromkeys(e.game for e in ended):
         played = [e for e in ended if e.game == game]
         means[f"env/{game}/episodes"] = float(len(played))

@@ -106,6 +106,8 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "attention-softmax-in-fp32": True,
         "attention-backend": "flash",
     }
+    if any(game.reward_function and game.reward_function.scope == "group" for game in parameters.games.values()):
+        flags |= {"group-rm": True, "custom-rm-path": "slim_rl.slime.rewards.judge_group"}
     if slime.evaluate_every:
         flags |= {
             "eval-interval": slime.evaluate_every,

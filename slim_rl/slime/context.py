@@ -1,6 +1,7 @@
 """What the hooks of one run share."""
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,9 @@ class Context:
         self.parameters = RunParameters.read(self.folder / PARAMETERS) if self.folder else RunParameters()
         if home:
             os.chdir(home)  # paths in the parameters are relative to it; a Ray job starts elsewhere
-        self.failures, self.drops = Streak(), Streak()
+        self.failures: defaultdict[str, Streak] = defaultdict(Streak)
+        """By game."""
+        self.drops = Streak()
 
     @classmethod
     def of(cls, args: Any) -> "Context":
@@ -81,7 +84,8 @@ class Context:
 
     @cached_property
     def _renderer(self) -> Renderer:
-        return renderer_for(self.tokenizer, self.parameters.model.thinking)
+        model = self.parameters.model
+        return renderer_for(self.tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
 
     @cached_property
     def _games(self) -> dict[str, NamedGame]:
@@ -90,10 +94,10 @@ class Context:
     @cached_property
     def _others(self) -> dict[str, PlayerMaker]:
         """The players beside the policy that need a model."""
-        given, model = self.parameters, self.parameters.model
+        given = self.parameters
         names = {name for game in given.games.values() for name in game.seating}
         services = Services(given.services, f"train/{self.folder.name}" if self.folder else "", ledgers())
-        frozen = checkpoint_makers(names, model.thinking, model.turn_tokens, given.train.temperature)
+        frozen = checkpoint_makers(names, given.model, given.train.temperature)
         return frozen | service_makers(names, services)
 
 

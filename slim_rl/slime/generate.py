@@ -54,8 +54,9 @@ async def generate(
     failed = episode.status == "failed"
     if failed:
         log.warning("Episode %s failed: %s", episode.episode_id, episode.error)
-    if context.failures.reaches(MAX_FAILED_ROLLOUTS * context.rollout_size, good=not failed):
-        raise UserError(f"{context.failures.count} episodes failed in a row, the last with: {episode.error}")
+    streak = context.failures[episode.game]
+    if streak.reaches(MAX_FAILED_ROLLOUTS * context.rollout_size, good=not failed):
+        raise UserError(f"{episode.game}: {streak.count} episodes failed in a row, the last with: {episode.error}")
     # SLIME expects one shape of all groups, also of those where only one of two policies had a turn.
     return samples if context.several_policies and episode.status != "aborted" else samples[0]
 

@@ -75,7 +75,7 @@ class Models:
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
-        return engine, renderer_for(tokenizer, self._model.thinking)
+        return engine, renderer_for(tokenizer, self._model.thinking, self._model.tool_tokens, self._model.system_prompt)
 
     def _address(self, command: str, checkpoint: Path) -> str:
         from slim_rl.engines.sglang import serving
@@ -143,8 +143,7 @@ class Evaluation:
             for player in names & {*self.checkpoints, *self.snapshots} - set(seated):
                 seated[player] = self.policy(player).maker()
             seated |= service_makers(names, self.services)
-            model, temperature = self.model, self.evaluate.temperature
-            seated |= checkpoint_makers(names, model.thinking, model.turn_tokens, temperature)
+            seated |= checkpoint_makers(names, self.model, self.evaluate.temperature)
             return Seating({game.name: game}, seated, self.seed)
 
         return Series(name, self.folder / name, requests, seat)

@@ -22,9 +22,11 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
+from slim_rl.rollout.rewards import judge_groups
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import count_failures
 from slim_rl.rollout.summary import describe
@@ -39,6 +41,9 @@ from slim_rl.training.pool import Pool
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
+
+MAX_FAILED_GROUPS = 10
+"""Training ends after this many groups of one game in a row in which every episode failed."""
 
 
 class TrainedSequence(NamedTuple):
@@ -60,6 +65,8 @@ class Run:
     """Metrics of each step."""
     estimator: dict[str, Any] = field(default_factory=dict)
     """The state of the advantage estimator."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """By game, how many groups in a row failed as a whole."""
 
 
 def train(
@@ -88,7 +95,7 @@ def train(
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
 
     Raises:
-        UserError: a filter or the advantage estimator does not exist.
+        UserError: a filter or the advantage estimator does not exist, or a game's environment is down.
     """
     advantages.find_estimator(config.advantage)
     optimizers = _optimizers(config, model)
@@ -193,22 +200,38 @@ def _rollout(
             players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, run.step, n))
             ids = [f"train/{run.step}/{n}/{sample}" for sample in range(config.samples_per_game)]
             requests += [Request(episode_id, game, task, players, run.step) for episode_id in ids]
+        rollouts = folder / f"groups-from-{number:05d}"
         episodes = collect(
             requests,
             seating.play,
-            folder / f"groups-from-{number:05d}",
+            rollouts,
             concurrency,
             shard_episodes=None if status is None else len(requests),
             tries=TRIES,
             status=status,
         )
+        judge_groups(seating.games, [request.task for request in requests], episodes, config.samples_per_game, rollouts)
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             played.append(group)
+            _check_alive(run, group)
             if first_objection(group, config.filters) is None:
                 kept.append(group)
         number = numbers.stop
     return kept, played, number
+
+
+def _check_alive(run: Run, group: Group) -> None:
+    """Count a game's groups that failed as a whole, so that an environment which is down ends the training and does not
+    slow it for ever. Until then the other games are trained."""
+    last = group[-1]
+    down = all(episode.status == "failed" for episode in group)
+    run.failed[last.game] = run.failed.get(last.game, 0) + 1 if down else 0
+    if run.failed[last.game] >= MAX_FAILED_GROUPS:
+        raise UserError(
+            f"The game {last.game} is down: all episodes of its last {MAX_FAILED_GROUPS} groups failed, the last one with "
+            f"{last.error}. The same command continues the training once it answers."
+        )
 
 
 def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:
@@ -221,6 +244,7 @@ def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any
     found = [
         (place, advantages.Played(number, episode, seat))
         for place, (number, episode) in enumerate(episodes)
+        if episode.rewards  # skip those that ended without any
         for seat, trace in episode.traces.items()
         if any(trace.loss_mask)  # skip seats that never acted
     ]

@@ -8,11 +8,13 @@ tokens. The chat markers are Qwen's, so Qwen's renderer fits.
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from slim_rl.core.game import Demonstration
+from slim_rl.players.renderer import renderer_for
 
 _MARKERS = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
@@ -55,10 +57,21 @@ def small_tokenizer(corpus: Iterable[str], words: Sequence[str] = ()) -> PreTrai
 
 
 def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
-    """The text between markers when Qwen's renderer renders the demonstrations."""
-    corpus = {"\n", "assistant\n", "\n\n"}
+    """The text between markers when the demonstrations are rendered, with tools, their calls and results; in the
+    pieces in which the renderer encodes it."""
+    spelling = small_tokenizer(())
+    encode, encoded = spelling.encode, set()
+
+    def record(text: str, **options: Any) -> list[int]:
+        encoded.add(text)
+        return encode(text, **options)
+
+    spelling.encode = record  # type: ignore[method-assign]
+    renderer = renderer_for(spelling, thinking=False)
     for shown in demonstrations:
-        corpus.update("user\n" + observation for observation in shown.observations)
-        corpus.update(shown.turns)
-        corpus.update(closing for closing in shown.closings if closing is not None)
-    return corpus
+        renderer.opening(shown.read(0), shown.tools)
+        for i in range(1, len(shown.observations)):
+            renderer.continuation(shown.read(i))
+        encoded.update((*shown.turns, *filter(None, shown.closings)))
+    marker = re.compile("|".join(map(re.escape, _MARKERS)))
+    return {piece for text in encoded for piece in marker.split(text) if piece}

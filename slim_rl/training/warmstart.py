@@ -20,7 +20,6 @@ from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates, Demonstration
-from slim_rl.core.message import heard
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import draw
@@ -111,9 +110,9 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
     closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
     may_stop = any(closing is not None for closing in demonstration.closings[:-1])
-    for i, observation in enumerate(demonstration.observations):
-        message = heard(observation)
-        path += renderer.continuation(message) if i else renderer.opening(message, demonstration.tools)
+    for i in range(len(demonstration.observations)):
+        read = demonstration.read(i)
+        path += renderer.continuation(read) if i else renderer.opening(read, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
         stop = 0.0 if closing is None else stop_probability if may_stop else 1.0
         if closing is not None:

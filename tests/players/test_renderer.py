@@ -71,6 +71,24 @@ def test_a_system_prompt_and_tools_come_first(words, echo):
     assert echo.opening(system) != echo.opening(system, TOOLS)
 
 
+def test_a_system_prompt_template_has_the_games_text_and_the_tools(words):
+    template = "Do well. {game} Tools: {tools} Call: <tool_call>{}</tool_call>"
+    renderer = renderer_for(words, False, system_prompt=template)
+    odd = Message("system", "Be <|im_end|> brief.")
+    ids = renderer.opening((odd, Message("user", "Hi")), TOOLS)
+    listed = "\n".join(renderer._spec(tool) for tool in TOOLS)
+    assert words.decode(ids) == (
+        f"<|im_start|>system\nDo well. Be <|im_end|> brief. Tools: {listed} Call: <tool_call>{{}}</tool_call><|im_end|>\n"
+        f"<|im_start|>user\nHi<|im_end|>\n{TURN}"
+    )
+    markers = [words.convert_ids_to_tokens(i) for i in ids if i in words.all_special_ids]
+    assert markers.count("<tool_call>") == 1 and markers.count("<|im_end|>") == 2
+    without = words.decode(renderer_for(words, False, system_prompt="{game}").opening((odd,), TOOLS))
+    assert "# Tools" in without and "Be <|im_end|> brief." in without
+    alone = words.decode(renderer_for(words, False, system_prompt="Do well.").opening(heard("Hi")))
+    assert alone.startswith("<|im_start|>system\nDo well.<|im_end|>\n<|im_start|>user\nHi")
+
+
 def test_the_results_of_a_turn_stand_in_one_block(words, echo):
     text = words.decode(echo.continuation([tool("one"), tool("two")]))
     assert text == (
@@ -126,6 +144,23 @@ def test_markers_in_the_description_of_a_tool_stay_text(words, echo):
     counts = [sum(token in words.all_special_ids for token in one) for one in ids]
     assert counts[0] == counts[1]
     assert "Looks.</tools><|im_end|>" in words.decode(ids[1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from("ab é漢\n<🙂"), max_size=40), marker=st.sampled_from(["", *MARKERS]))
+def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo, text, marker):
+    """A marker in what is kept stays text, and nothing but results is cut."""
+    cutting, text = renderer_for(words, thinking=False, max_tool_tokens=12), text + marker + text
+    plain = echo.continuation([tool("A")])
+    ids = cutting.continuation([tool(text)])
+    before, after = words.decode(plain).split("A")
+    kept, told, _ = words.decode(ids).removeprefix(before).removesuffix(after).partition("\n[The result is cut: 12 of")
+    assert text.startswith(kept) and bool(told) == (kept != text)
+    tokens = len(echo.continuation([tool(text)])) - len(echo.continuation([tool("")]))
+    assert told or tokens <= 14
+    assert not told or tokens >= 10
+    assert [t for t in ids if t in words.all_special_ids] == [t for t in plain if t in words.all_special_ids]
+    assert cutting.continuation(heard(text)) == echo.continuation(heard(text))
 
 
 # Tokens as messages

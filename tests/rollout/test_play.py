@@ -187,6 +187,7 @@ SPOKEN = (
     '<tool_call>{"arguments": {}}</tool_call>',
     f"<think>I should look: {echo.call('look')}</think>{echo.call('echo', text=1)}",
     f"{echo.call('look')}<tool_call>{{",
+    echo.call("echo", text="river <tool_call> " * 60),
 )
 
 
@@ -215,11 +216,18 @@ def request(seating, number=0, begun=None):
     return Request(f"e/{number}", "echo", task, ("policy",), begun=begun)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(scope="module", params=[False, True], ids=["", "thinking"])
+def cutting_renderer(request, words):
+    return renderer_for(words, thinking=request.param, max_tool_tokens=50)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_token_of_a_dialogue_with_tools_is_accounted_for(words, echo_renderer, seed):
+def test_every_token_of_1000_dialogues_with_tools_is_accounted_for(words, cutting_renderer, seed):
+    """Several calls in a turn, drafts in thoughts, cut calls, bad JSON, unknown tools, markers and too much in results."""
     engine = Caller(words, seed, SPOKEN)
-    seating = with_tools(engine, echo_renderer, max_turns=6)
+    seating = with_tools(engine, cutting_renderer, max_turns=6)
     episode = asyncio.run(seating.play(request(seating)))
     check_tokens(engine, episode.traces["solver"])
     [game] = seating.games["echo"].taskset.loaded

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from slim_rl.core.episode import Episode, TokenTrace
+from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.games import load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
@@ -362,3 +363,56 @@ def test_each_token_is_trained_with_its_own_advantage(model, sequences):
     (-(torch.tensor(values) * logprobs(model, trace)).mean()).backward()
     assert_gradient(found, model)
     assert all(torch.equal(one, other) for one, other in zip(constant, alike, strict=True))
+
+
+# Several games
+
+
+class Down:
+    """A game whose environment never answers."""
+
+    def __init__(self, game_id):
+        self.game_id, self.seats, self.turn, self.truncated = game_id, ("agent", "partner"), "agent", False
+
+    async def observe(self, seat):
+        raise GameFailed("BadGateway: the environment is gone")
+
+    async def step(self, message):
+        raise AssertionError
+
+    async def close(self):
+        pass
+
+
+def test_a_game_that_is_down_ends_the_training_in_a_sentence_and_disturbs_no_other_until_then(
+    engine, renderer, tmp_path, monkeypatch
+):
+    options = dict(steps=50, filters=("no_failed_episode",), games_per_step=3)
+    up = run(copy.deepcopy(engine.model), renderer, tmp_path / "up", ("matching", "kuhn"), **{**options, "steps": 1})
+    monkeypatch.setattr(type(GAMES["kuhn"].taskset), "load", lambda self, task: Down(task.game_id))
+    log = []
+    with pytest.raises(
+        UserError, match=r"The game kuhn is down: .* last 10 groups .* BadGateway: the environment is gone"
+    ):
+        log = run(copy.deepcopy(engine.model), renderer, tmp_path / "down", ("matching", "kuhn"), **options)
+    played = list(read_episodes(tmp_path / "down/rollouts"))
+    first = {e.episode_id: e for e in played if e.game == "matching" and e.step == 0}
+    for episode in read_episodes(tmp_path / "up/rollouts"):
+        if episode.game == "matching":
+            assert first[episode.episode_id].turns == episode.turns
+            assert first[episode.episode_id].rewards == episode.rewards
+    assert {e.status for e in played if e.game == "kuhn"} == {"failed"}
+    assert not log and up
+
+
+def test_an_episode_without_a_reward_is_left_out_of_its_group(engine, renderer):
+    groups = [[], []]
+    for number, reward in enumerate((1.0, None, 0.0)):
+        trace = TokenTrace([1, 2], [0, 1], [0.0, -0.5])
+        episode = Episode(f"e{number}", "g", "matching", rewards={} if reward is None else {"a": reward})
+        episode.traces = {"a": trace}
+        groups[0].append(episode)
+        groups[1] += [] if reward is None else [episode]
+    config = TrainConfig(samples_per_game=3)
+    both = [[(s.advantage, s.trace) for s in grpo.sequences(config, [group], {})] for group in groups]
+    assert both[0] == both[1] and len(both[0]) == 2

@@ -25,14 +25,15 @@ _OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "
 
 
 def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
-    """Finished episodes of `player` with `reward` (the mean of its seats), `passed` (0 or 1), `truncated`,
+    """Finished episodes of `player` that have a reward, with `reward` (the mean of its seats), `passed` (0 or 1), `truncated`,
     `malformed_calls` if the game counts calls by status, and the game's metrics."""
     frame = frame[frame["status"] != "failed"].reset_index(drop=True)
     seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
     own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
-    reward = pd.DataFrame(own).mean(axis=1)
+    frame = frame.assign(reward=pd.DataFrame(own).mean(axis=1)).dropna(subset="reward").reset_index(drop=True)
+    reward = frame["reward"]
     passed, truncated = reward >= pass_reward - 1e-9, frame["status"] == "truncated"
-    frame = frame.assign(reward=reward, truncated=truncated.astype(float), passed=passed.astype(float))
+    frame = frame.assign(truncated=truncated.astype(float), passed=passed.astype(float))
     malformed = [column for column in frame if column.startswith("calls.")]
     return frame.assign(malformed_calls=frame[malformed].sum(axis=1)) if malformed else frame
 
@@ -175,5 +176,9 @@ def read_accuracy(found: Found) -> Accuracy:
         episodes[model], failed[model] = measured(frame, model, least), len(wrong)
         said = (said for path in shards(found.episodes / "held-out" / model) for _, _, said in Shard(path).dialogues())
         replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
+        if episodes[model].empty:
+            raise UserError(
+                f"No episode in {found.episodes / 'held-out' / model} has a reward, so there is no pass rate."
+            )
     training = found.training()
     return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training, replies)

@@ -194,7 +194,7 @@ def test_there_is_no_reference_of_that_name():
 
 
 COUNT = 1280
-LESSONS = tuple(slice(int(COUNT * a), int(COUNT * b)) for a, b in ((0, 0.15), (0.15, 0.35), (0.35, 0.65), (0.65, 1)))
+LESSONS = tuple(slice(int(COUNT * a), int(COUNT * b)) for a, b in ((0, 0.12), (0.12, 0.25), (0.25, 0.45), (0.45, 1)))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,96 @@
+"""An environment as a game."""
+
+from collections.abc import Mapping, Sequence
+
+from slim_rl.core.errors import GameFailed
+from slim_rl.core.game import Task
+from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.core.tools import ToolGame
+from slim_rl.games.openreward.client import (
+    Address,
+    Connection,
+    Limits,
+    Session,
+    Terminal,
+    delete,
+    new_session_id,
+    start,
+)
+from slim_rl.games.openreward.parameters import Parameters
+from slim_rl.games.openreward.rewards import episode_reward
+from slim_rl.games.openreward.sessions import OpenSessions
+
+NUDGE = "There is no tool call in your message. Call one of the tools to go on."
+
+
+class EnvironmentGame(ToolGame):
+    """One session, opened by the first `observe`.
+
+    A turn without a call goes to the environment's terminal tool and ends the episode; without such a tool the policy
+    is told to call one. The environment ends the episode with a result that is `finished`.
+    """
+
+    def __init__(self, task: Task, parameters: Parameters, address: Address, sessions: OpenSessions):
+        super().__init__(task.game_id, (), parameters.max_turns)
+        self._environment, self._spec = task.state["environment"], task.state["task_spec"]
+        self._parameters, self._sessions = parameters, sessions
+        self._address = address
+        self._connection: Connection | None = None
+        self._session: Session | None = None
+        self._sid: str | None = None
+        self._tools: tuple[Tool, ...] = ()
+        self._terminal: Terminal | None = None
+        self._given: list[float] = []
+        self._finished = False
+
+    def tools(self, seat: str) -> Sequence[Tool]:
+        return self._tools
+
+    async def observe(self, seat: str) -> Sequence[Message]:
+        if self._session is None:
+            limits = Limits(self._parameters.start_seconds, self._parameters.silence_seconds)
+            self._connection = Connection(self._address, limits)
+            await self._sessions.begin(self._connection)
+            self._sid = await new_session_id(self._connection)
+            self._sessions.opened(self._sid)
+            self._session = await start(self._connection, self._sid, self._environment, self._spec)
+            self._tools, self._terminal = await self._session.tools()
+            self._unseen = await self._session.prompt()
+        return await super().observe(seat)
+
+    async def call(self, call: ToolCall) -> str:
+        return await self._run(call.name, call.arguments)
+
+    async def answer(self, text: str) -> str | None:
+        if self._terminal is None:
+            return NUDGE
+        await self._run(self._terminal.name, {self._terminal.argument: text} if self._terminal.argument else {})
+        return None
+
+    def rewards(self) -> Mapping[str, float] | None:
+        reward = episode_reward(self._given, self._finished, self._parameters)
+        return None if reward is None else {self.seats[0]: reward}
+
+    def metrics(self) -> Mapping[str, float]:
+        return {**super().metrics(), "unrewarded": self.rewards() is None}
+
+    async def close(self) -> None:
+        if self._connection is None:
+            return
+        async with self._connection as connection:
+            if self._session is not None:
+                await self._session.close()
+            elif self._sid is not None:
+                await delete(connection, self._sid)
+            if self._sid is not None:
+                self._sessions.closed(self._sid)
+
+    async def _run(self, name: str, arguments: Mapping[str, object]) -> str:
+        if self._session is None:
+            raise GameFailed("SessionGone: there is no session")
+        output = await self._session.call(name, arguments)
+        if output.reward is not None:
+            self._given.append(output.reward)
+        if output.finished:
+            self._finished = self._over = True
+        return output.text

@@ -1,0 +1,95 @@
+"""Which sessions are open: a journal for each process, so that those of a killed process are deleted by the next."""
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from slim_rl.core.errors import GameFailed, UserError
+from slim_rl.games.openreward.client import Connection, delete
+from slim_rl.runtime.journal import Journal, read_lines
+
+FOLDER = Path(".work/openreward")
+
+
+class OpenSessions:
+    """The sessions of this process on one server, in `FOLDER/HOST-PID-START.jsonl`."""
+
+    def __init__(self, address: str):
+        self._address = address
+        self._journal: tuple[str, Journal] | None = None
+        self._started = False
+
+    async def begin(self, connection: Connection) -> None:
+        """At the first call, delete what ended processes left open."""
+        if not self._started:
+            self._started = True
+            await self.delete_orphans(connection)
+
+    def opened(self, sid: str) -> None:
+        self._note(sid, True)
+
+    def closed(self, sid: str) -> None:
+        self._note(sid, False)
+
+    async def delete_orphans(self, connection: Connection) -> int:
+        """Delete what ended processes of this machine left open on this server. Returns the number of sessions."""
+        deleted = 0
+        for path in sorted(FOLDER.glob(f"{socket.gethostname()}-*.jsonl")):
+            if _alive(path.stem):
+                continue
+            left = open_in(path)
+            for sid in left.get(self._address, ()):
+                with suppress(GameFailed, UserError):  # it stays in the journal
+                    await delete(connection, sid)
+                    deleted += 1
+                    _append(path, self._address, sid, False)
+            if not any(open_in(path).values()):
+                path.unlink(missing_ok=True)
+        return deleted
+
+    def _note(self, sid: str, is_open: bool) -> None:
+        if self._journal is None or self._journal[0] != _process():  # after a fork
+            self._journal = _process(), Journal(FOLDER / f"{_process()}.jsonl")
+        self._journal[1].append({"address": self._address, "session": sid, "open": is_open})
+
+
+def open_in(path: Path) -> dict[str, list[str]]:
+    """The sessions that a journal lists as open, by server."""
+    found: dict[str, list[str]] = {}
+    for line in read_lines(path):
+        sids = found.setdefault(line["address"], [])
+        if line["open"]:
+            sids.append(line["session"])
+        elif line["session"] in sids:
+            sids.remove(line["session"])
+    return found
+
+
+def _append(path: Path, address: str, sid: str, is_open: bool) -> None:
+    journal = Journal(path)
+    journal.append({"address": address, "session": sid, "open": is_open})
+    journal.close()
+
+
+def _process(pid: int | None = None) -> str:
+    """HOST-PID-START of a process; numbers are given again, so the time of its start belongs to its name."""
+    pid = pid or os.getpid()
+    try:
+        start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:  # no such process, or no Linux
+        start = "0"
+    return f"{socket.gethostname()}-{pid}-{start}"
+
+
+def _alive(name: str) -> bool:
+    pid = int(name.split("-")[-2])
+    if name != _process(pid):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
