@@ -112,7 +112,7 @@ def _left(game: MatchingGame, worth: np.ndarray, asked: int) -> float:
     can_ask = asked < _patience(game) and game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
     if not can_ask or np.isnan(worth).all():
         return 0.0
-    return float(np.nanmax(worth)) / game.board.best_assignment_reward * 100
+    return max(0.0, float(np.nanmax(worth))) / game.board.best_assignment_reward * 100
 
 
 def _patience(game: MatchingGame) -> float:

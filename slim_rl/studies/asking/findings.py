@@ -45,7 +45,7 @@ class Findings:
 
     @cached_property
     def best(self) -> str:
-        """The player without a model that earns most."""
+        """See `best_player`."""
         return verdict.best_player(self._frames)
 
     @property

@@ -21,9 +21,9 @@ class Parameters(Section):
         "random", "own-view", "bayes", "asks-all-random", "asks-all-table", "greedy", "optimal",
     )  # fmt: skip
     """References on the held-out boards. The report needs `bayes`."""
-    human_references: tuple[ReferenceName, ...] = ("random", "own-view", "bayes")
-    """References on the boards that people played."""
-    transplant_games: int = Field(512, ge=0)
+    human_references: tuple[ReferenceName, ...] = ("random", "own-view")
+    """References on the boards that people played. `bayes` takes minutes there."""
+    transplant_games: int = Field(256, ge=0)
     """Held-out boards that base and trained model play again, each with the other one's questions, with as many
     questions, and with none; 0 leaves that out."""
     transfer_games: int = Field(256, ge=0)

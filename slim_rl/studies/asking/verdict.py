@@ -37,7 +37,7 @@ class Evidence:
     reward_base: float
     reward_trained: float
     reward_best: float
-    """Of the player without a model that earns most."""
+    """Of `best_player`."""
     useful_base: float
     useful_trained: float
     """Useful cells a game."""
@@ -89,7 +89,9 @@ class Verdict:
 
 
 def best_player(players: Mapping[str, pd.DataFrame]) -> str:
-    """The player without a model that earns most."""
+    """`optimal`, or the player without a model that earns most if that one was not played."""
+    if "optimal" in players:
+        return "optimal"
     return max((name for name in players if name not in _LEARNERS), key=lambda name: players[name]["reward"].mean())
 
 
@@ -215,7 +217,8 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
     return Criterion(
         found.asks.low > 0 and found.asks.mean >= c.min_share * found.gain.mean and found.worth.low > 0,
         f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
-        f"gain of {found.gain.mean:+.3f}; forbidden to ask, the trained model loses {found.worth.text('.3f')}. "
+        f"gain of {found.gain.mean:+.3f}; asking freely, the trained model earns {found.worth.text('+.3f')} more than "
+        "when it is forbidden to ask. "
         f"Required: both intervals above 0, and at least {c.min_share:.0%} of the gain.",
     )
 

@@ -141,7 +141,7 @@ def test_metrics(metrics):
     assert metrics["outcome"] == "supported" and metrics["verdict"].startswith("Supported: ")
     assert metrics["comparison"]["games"] == 120
     base, trained, best = metrics["base"], metrics["trained"], metrics["optimal"]
-    assert base["cells_asked"] == 1 and 2 < trained["cells_asked"] <= 3  # the patience is 1 to 5, 3 on average
+    assert base["cells_asked"] == 1 and 2.5 < trained["cells_asked"] < 3.5  # the patience is 1 to 5, 3 on average
     assert base["rank"] == pytest.approx(0.5, abs=0.1) and trained["rank"] > 0.7
     assert trained["reward_low"] < trained["reward"] < trained["reward_high"]
     assert metrics["comparison"]["regret"] == pytest.approx(best["reward"] - trained["reward"], abs=1e-4)

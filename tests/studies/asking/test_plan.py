@@ -82,7 +82,7 @@ def test_people_sit_at_their_own_boards_and_the_partner_is_probed_without_limits
     game = matching_with(max_turns=6, p_agent=0.3, always_accept=False, patience=[1, 2], question_price=[1, 2])
     run = replace(evaluate(game, transfer_games=0), tasks=list(game.taskset.tasks("evaluate", 2)))
     series = {series.name: series for series in plan.series(run)}
-    people = series["human-boards/bayes"].seating().games["matching"].parameters
+    people = series["human-boards/own-view"].seating().games["matching"].parameters
     assert people == Parameters(size=8, selection="dialop", max_turns=6, always_accept=False)
     probe = series["partner/probe"]
     probed = probe.seating().games["matching"]
