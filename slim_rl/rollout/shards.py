@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         "step": pa.int32(),
         "status": pa.string(),
         "error": pa.string(),
+        "dropped": pa.string(),
         "turns": pa.list_(
             pa.struct(
                 {"seat": pa.string(), "observation": pa.list_(pa.struct(_MESSAGE)), "message": pa.struct(_MESSAGE)}
@@ -100,7 +101,11 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 
 def _episode(row: dict[str, Any]) -> Episode:
-    values = {**row, **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")}}
+    values = {
+        **row,
+        "dropped": row.get("dropped") or "",
+        **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")},
+    }
     values["traces"] = {trace.pop("seat"): TokenTrace(**trace) for trace in row["traces"]}
     values["turns"] = [
         Turn(turn["seat"], tuple(map(_message, turn["observation"])), _message(turn["message"]))

@@ -169,10 +169,10 @@ class SGLangShaped:
     def __init__(self, tokenizer, seed, failing=0.0, aborting=0.0, engine=None):
         self.engine, self.rng = engine or Babbler(tokenizer, seed), np.random.default_rng(seed)
         self.failing, self.aborting = failing, aborting
-        self.asked, self.params = [], []
+        self.asked, self.params, self.answered = [], [], 0.0
         self.state, self.asked_to_abort = SimpleNamespace(), True
 
-    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False):
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False, more=None):
         if self.rng.random() < self.failing:
             raise EngineFailed("gone")
         said = await self.engine.generate(input_ids, sampling)
