@@ -98,7 +98,7 @@ class SGLangEngine:
         try:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
-                wait=wait_random_exponential(multiplier=0.25, max=10),
+                wait=wait_random_exponential(multiplier=0.25, max=min(10.0, self._retry_seconds / 10)),
                 stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),  # type: ignore[operator]
             ):
                 with attempt:
