@@ -34,7 +34,9 @@ _DIALOGUE = (
     "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}BEGIN{%- endif %}"
 )
-_EMPTY_THOUGHT = "{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
+_EMPTY_THOUGHT = (
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
+)
 TEMPLATES = {
     "qwen3": _DIALOGUE.replace("TOOLS", _TOOLS).replace("BEGIN", _EMPTY_THOUGHT),
     "instruct-2507": _DIALOGUE.replace("TOOLS", _TOOLS).replace("BEGIN", ""),
