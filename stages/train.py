@@ -24,13 +24,15 @@ from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import publish
+from slim_rl.rollout.shards import HELD_OUT_CSV, publish
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import fingerprint, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.identity import announce, identity
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
@@ -134,10 +136,13 @@ def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> 
     renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), config.model.thinking)
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
-    held_out = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
+    kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
     print(announce(folder, slime_inputs(config)))
     with curves() as log:
-        checkpoint = launch.run(run_parameters(config), BASE, tasks, held_out, folder, log)
+        checkpoint = launch.run(run_parameters(config), BASE, tasks, kept_apart, folder, log)
+    evaluated = held_out(folder)
+    if len(evaluated):
+        write_text(folder / "rollouts" / HELD_OUT_CSV, evaluated.to_csv(index=False))
     copy_checkpoint(checkpoint, TRAINED)
 
 

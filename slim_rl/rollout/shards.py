@@ -21,6 +21,8 @@ from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.journal import append_line, read_lines
 
 BILLS = "bills.json"
+HELD_OUT_CSV = "held_out.csv"
+"""Beside the shards of a training: its evaluations on held-out tasks, a row a step."""
 _NUMBERS = pa.map_(pa.string(), pa.float64())
 _MESSAGE = {
     "role": pa.string(),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
+from slim_rl.slime import progress
 from slim_rl.slime.parameters import RunParameters
 
 TRAIN, HELD_OUT, HOOKS = "train.jsonl", "held_out.jsonl", "hooks.yaml"
@@ -112,7 +113,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     if slime.evaluate_every:
         flags |= {
             "eval-interval": slime.evaluate_every,
-            "eval-prompt-data": ("held_out", folder / HELD_OUT),
+            "eval-prompt-data": (progress.HELD_OUT, folder / HELD_OUT),
             "n-samples-per-eval-prompt": 1,
             "eval-temperature": parameters.evaluate_temperature,
         }

@@ -9,7 +9,7 @@ from slim_rl.runtime.files import write_text
 
 INPUTS = "inputs.json"
 """In the folder of a run, the parameters that identify it, by dotted name."""
-_MAY_CHANGE = ("steps", "checkpoint_every", "microbatch_tokens", "snapshot_every", "pool_size")
+_MAY_CHANGE = ("steps", "checkpoint_every", "microbatch_tokens", "snapshot_every", "pool_size", "wandb_project")
 """Of `train`: a run may become longer; the others are for the local backend alone."""
 
 

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from slim_rl.runtime.journal import append_line, read_lines
 
+HELD_OUT = "held_out"
+"""What SLIME calls the evaluation on held-out tasks."""
 METRICS = "metrics.jsonl"
 """In the folder of a run, a line for each rollout and each evaluation."""
 
@@ -14,6 +18,16 @@ Log = Callable[[dict[str, float], int], None]
 
 def note_metrics(folder: Path, step: int, metrics: dict[str, float]) -> None:
     append_line(folder / METRICS, {"step": step, "metrics": metrics})
+
+
+def held_out(folder: Path) -> pd.DataFrame:
+    """The evaluations on held-out tasks so far: `step`, and the metrics of `slim_rl.rollout.summary.describe`."""
+    prefix = f"{HELD_OUT}/"
+    rows: dict[int, dict[str, float]] = {}  # a step that was repeated counts once
+    for line in read_lines(folder / METRICS):
+        if found := {name.removeprefix(prefix): value for name, value in line["metrics"].items() if prefix in name}:
+            rows[line["step"]] = {"step": line["step"], **found}
+    return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
 class Progress:

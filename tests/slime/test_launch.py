@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+import stages.analyze
 import stages.slime
 import stages.train
 from slim_rl.config import Config
@@ -396,6 +397,7 @@ folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_r
 for step in range(last + 1):
     episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
     write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
+    note_metrics(folder, step, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
     note_metrics(folder, step, {{"reward": step / 10, "all/reward": 0.0}})
 """
 
@@ -411,6 +413,9 @@ def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_f
     assert [e.step for e in read_episodes(Path("data/rollouts"))] == [0, 1, 2]
     curve = Path("reports/training/plots/metrics/reward/avg_batch_reward.tsv").read_text().split()
     assert curve == ["step", "avg_batch_reward", "0", "0.0", "1", "0.1", "2", "0.2"]
+    (game,) = load_games(config_of().games, 0).values()
+    (table,) = stages.analyze.held_out(game).values()  # the report shows it
+    assert table.to_dict("list") == {"step": [0, 1, 2], "reward": [0.0, 0.2, 0.4]}
 
 
 @pytest.fixture

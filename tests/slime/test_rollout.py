@@ -93,7 +93,8 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
         TrainedSequence(TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i)
         for i, (ids, n, mask, logprobs, value) in enumerate(zip(*(data[name] for name in columns), strict=True))
     ]
-    episodes = sorted(read_episodes(rollout.folder / "rollouts"), key=lambda e: e.game_id)
+    trained_on = (e for e in read_episodes(rollout.folder / "rollouts") if not e.dropped)
+    episodes = sorted(trained_on, key=lambda e: e.game_id)
     groups = [list(g) for _, g in itertools.groupby(episodes, key=lambda e: e.game_id)]
     ours = sequences(rollout.parameters.train, groups, {})
 
