@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from slim_rl.config import Config
-from slim_rl.engines.engine import EngineFailed
+from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.games import load_games
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.slime import launch
@@ -126,6 +126,12 @@ class Serving:
 
 def slime_args(base, folder, addresses, router_port, **changes):
     """The parameters of a new run, and SLIME's arguments from our flags, by SLIME's own parser."""
+    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
+    return parameters, args_of(parameters, base, folder, addresses, router_port)
+
+
+def args_of(parameters, base, folder, addresses, router_port, count=None):
+    """The same of given parameters, with `count` tasks of each game."""
     from slime.rollout.sglang_rollout import EVAL_PROMPT_DATASET, GenerateState
     from slime.utils import http_utils
     from slime.utils.arguments import get_slime_extra_args_provider, slime_validate_args
@@ -134,11 +140,10 @@ def slime_args(base, folder, addresses, router_port, **changes):
     type(GenerateState)._instances.clear()
     EVAL_PROMPT_DATASET.clear()
     http_utils._http_client = None
-    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
     games = load_games(parameters.games, parameters.seed)
     tasks = (
-        {name: list(game.taskset.tasks(purpose, count(game.parameters))) for name, game in games.items()}
-        for purpose, count in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
+        {name: list(game.taskset.tasks(purpose, count or of(game.parameters))) for name, game in games.items()}
+        for purpose, of in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
     )
     launch.prepare(parameters, *tasks, folder)
     flags = arguments(parameters, base, folder)
@@ -157,7 +162,24 @@ def slime_args(base, folder, addresses, router_port, **changes):
     slime_validate_args(args)
     args.sglang_router_ip, args.sglang_router_port = "127.0.0.1", router_port
     args.router_policy = "consistent_hashing"
-    return parameters, args
+    return args
+
+
+def answering(engine):
+    """The port of an HTTP server with `engine`, which is `SGLangShaped`."""
+
+    async def handle(request):
+        if request.path != "/generate":
+            return web.json_response({"workers": []})
+        given = await request.json()
+        params = given["sampling_params"]
+        sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
+        try:
+            return web.json_response(await engine.request(given["input_ids"], sampling))
+        except EngineFailed as error:
+            return web.Response(status=400, text=str(error))
+
+    return Serving(handle).port
 
 
 # SLIME without processes

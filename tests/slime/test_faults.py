@@ -151,27 +151,6 @@ def test_a_router_that_is_gone_ends_the_training(make_args, tmp_path):
     assert time.monotonic() - began < 1.5 * 4 + 2  # a second or two for the first turn of each episode
 
 
-def test_a_partner_that_is_gone_ends_the_training(make_args, servers, tmp_path, matching, monkeypatch):
-    class Gone:
-        recall = None
-
-        def __init__(self, *_):
-            pass
-
-        async def respond(self, observation):
-            await asyncio.sleep(0.5)
-            raise PlayerFailed from ConnectionError("nobody answers at partner.example")
-
-    monkeypatch.setattr(type(matching.taskset), "player", Gone)
-    slime = {"retry_seconds": 3, "request_timeout_seconds": 2}
-    _, args = make_args(tmp_path, *servers, train={**SMALL, "games_per_step": 64}, slime=slime)
-    init_http_client(args)
-    with pytest.raises(
-        UserError, match=r"episodes failed in a row, the last with: .*nobody answers at partner\.example"
-    ):
-        generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
-
-
 def test_a_partner_that_is_gone_now_and_then(make_args, servers, tmp_path, matching, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     asked = itertools.count(1)

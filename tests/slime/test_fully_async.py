@@ -8,17 +8,15 @@ from collections import defaultdict
 from contextlib import contextmanager
 
 import pytest
-from aiohttp import web
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.utils.http_utils import init_http_client
 from slime.utils.misc import load_function
 from slime.utils.types import Sample
 
 from slim_rl.core.errors import UserError
-from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.context import Context
-from tests.slime.support import QWEN, Serving, SGLangShaped, slime_args
+from tests.slime.support import QWEN, SGLangShaped, answering, slime_args
 
 GROUPS, SIZE = 4, 4
 
@@ -71,18 +69,9 @@ def run(tokenizer, tmp_path):
     contexts = []
 
     def begin(engine, **changes):
-        async def handle(request):
-            given = await request.json()
-            params = given["sampling_params"]
-            sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
-            try:
-                return web.json_response(await engine.request(given["input_ids"], sampling))
-            except EngineFailed as error:
-                return web.Response(status=400, text=str(error))
-
         slime = {"mode": "fully_async", "colocate": False, "rollout_gpus": 1, "evaluate_every": None}
         changes = {"train": {"games_per_step": GROUPS, "samples_per_game": SIZE}, "slime": slime, **changes}
-        _, args = slime_args(tmp_path / "base", tmp_path / "run", (), Serving(handle).port, **changes)
+        _, args = slime_args(tmp_path / "base", tmp_path / "run", (), answering(engine), **changes)
         args.sglang_model_routers = None
         init_http_client(args)
         contexts.append(Context.of(args))

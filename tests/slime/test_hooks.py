@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import pickle
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -259,6 +260,31 @@ def test_a_full_rollout_does_not_wait_in_a_partners_queue(tokenizer, tasks, monk
         free.set()
         again = play(args, sample)
     assert again.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and again.tokens[: len(said)] == said
+
+
+def test_a_partner_that_is_gone_ends_the_training(tokenizer, tasks, matching, monkeypatch):
+    """After `retry_seconds`, not after thousands of episodes, and the sentence says who."""
+
+    class Gone:
+        recall = None
+
+        async def respond(self, observation):
+            raise PlayerFailed from ConnectionError("nobody answers at partner.example")
+
+    monkeypatch.setattr(type(matching.taskset), "player", lambda *given: Gone())
+    engine = SGLangShaped(tokenizer, 1)
+    engine.engine.moods = 1000
+    with slime(tokenizer, engine, slime={"retry_seconds": 1, "request_timeout_seconds": 0.5}) as args:
+        args.rollout_batch_size, args.n_samples_per_prompt = 50, 20
+        began, played = time.monotonic(), 0
+        with pytest.raises(
+            UserError, match="episodes failed in a row, the last with: ConnectionError: nobody answers at"
+        ):
+            while time.monotonic() - began < 60:
+                play(args, sample_of(tasks[0], played))
+                played += 1
+                time.sleep(0.002)
+    assert time.monotonic() - began >= 1 and 499 <= played < 1999
 
 
 def test_an_episode_that_its_partner_failed_is_played_again(tokenizer, tasks, matching, monkeypatch):
