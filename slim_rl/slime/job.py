@@ -79,12 +79,14 @@ class Job:
         try:
             heard = time.monotonic()
             while True:
-                self._show_log(tick)
+                whole = self._show_log(tick)
                 status = self.status()
                 tick()
                 if status is not None:
                     heard = time.monotonic()
                     if status not in RUNS:
+                        if not whole:  # its last lines say how it ended
+                            self._show_log(tick)
                         return status
                 elif time.monotonic() - heard > _UNREACHABLE_SECONDS:
                     break
@@ -98,8 +100,8 @@ class Job:
             f"{self.name} may be running; the same command follows it again."
         )
 
-    def _show_log(self, tick: Callable[[], None]) -> None:
-        """Until the connection or the job ends, whichever comes first."""
+    def _show_log(self, tick: Callable[[], None]) -> bool:
+        """Until the connection or the job ends, whichever comes first. Returns whether it was not the connection."""
         words = [*self.words("logs"), "--follow", self.name]
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, env=env)
@@ -115,6 +117,7 @@ class Job:
                 ended = process.poll() is None and self.status() not in (*RUNS, None)
             if ended:  # a connection that nobody closed, or the last lines are on their way
                 wait_until(lambda: process.poll() is not None, _GRACE_SECONDS)
+            return process.poll() == 0
         finally:
             end(process, _GRACE_SECONDS)
             reader.join(_GRACE_SECONDS)

@@ -9,10 +9,10 @@ SECONDS = 2.0
 
 
 class CuttingProxy:
-    """Passes everything on, but ends the first `cuts` connections to a log after `SECONDS`."""
+    """Passes everything on, but ends the first `cuts` connections to a log after `SECONDS`, and then calls `done`."""
 
-    def __init__(self, port, cuts):
-        self._target, self.left = ("127.0.0.1", port), cuts
+    def __init__(self, port, cuts, done):
+        self._target, self._left, self._done = ("127.0.0.1", port), cuts, done
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -25,8 +25,8 @@ class CuttingProxy:
     def _serve(self, client):
         server, first = socket.create_connection(self._target), client.recv(65536)
         server.sendall(first)
-        if b"/logs/tail" in first and self.left:
-            self.left -= 1
+        if b"/logs/tail" in first and self._left:
+            self._left -= 1
             threading.Timer(SECONDS, self._cut, [client, server]).start()
         threading.Thread(target=self._pump, args=(server, client), daemon=True).start()
         self._pump(client, server)
@@ -43,3 +43,5 @@ class CuttingProxy:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
                 side.shutdown(socket.SHUT_RDWR)
             side.close()
+        if not self._left:
+            self._done()
