@@ -28,7 +28,7 @@ from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests.babbler import Babbler
 from tests.settings import setting
-from tests.slime.support import SGLangShaped, converted, play, sample_of, slime
+from tests.slime.support import SGLangShaped, answering, converted, play, sample_of, slime
 
 NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
@@ -214,6 +214,19 @@ def test_routing_replay_and_top_p_have_all_that_slime_wants(tokenizer, tasks):
         assert experts.shape == (len(tokens) - 1, 2, 1)
     for n, offsets in zip(data["response_lengths"], data["rollout_top_p_token_offsets"], strict=True):
         assert len(offsets) == n + 1
+
+
+def test_a_frozen_opponent_plays_on_the_gpus_if_slime_serves_it(tokenizer, tasks, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "frozen")
+    name = str(tmp_path / "frozen")
+    engine, other = SGLangShaped(tokenizer, 1), SGLangShaped(tokenizer, 2)
+    engine.engine.moods = other.engine.moods = 1000
+    with slime(tokenizer, engine, games={"matching": {"seating": ["policy", f"checkpoint:{name}"]}}) as args:
+        args.sglang_model_routers = {"default": ("127.0.0.1", 1), name: ("127.0.0.1", answering(other))}
+        sample = play(args, sample_of(tasks[0]))
+    assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and other.asked
+    assert list(sample.metadata["played"].episode.traces) == ["player-1"]
+    assert sum(sample.loss_mask) == sum(len(ids) for _, ids, _ in engine.asked)
 
 
 class Queue:
