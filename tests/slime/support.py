@@ -45,6 +45,7 @@ PARAMETERS = {
     "train": {"backend": "slime", "steps": 2, "games_per_step": 32, "samples_per_game": 4},
     "slime": {"gpus_per_node": 1, "retry_seconds": 60, "request_timeout_seconds": 30, "evaluate_every": 1},
 }
+CONTEXT_TOKENS, TURN_TOKENS = 1200, 48  # of the samples that are played without SLIME's processes
 QWEN = {
     "model_type": "qwen3",
     "num_hidden_layers": 3,
@@ -218,10 +219,10 @@ def slime(tokenizer, engine, folder=None, **parameters):
     from slim_rl.slime.parameters import RunParameters
 
     given = merged(
-        {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": 16}}, parameters
+        {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": TURN_TOKENS}}, parameters
     )
     state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
-    args = SimpleNamespace(rollout_max_context_len=400, state=state)
+    args = SimpleNamespace(rollout_max_context_len=CONTEXT_TOKENS, state=state)
     context = Context.of(args)
     context.parameters, context.engine, context.folder = RunParameters.model_validate(given), engine, folder
     with pytest.MonkeyPatch.context() as patch:
@@ -240,7 +241,7 @@ def sample_of(task, index=0, game="matching", place=0, group=0):
 def play(args, sample, evaluation=False, **params):
     from slim_rl.slime.generate import generate
 
-    params = {"max_new_tokens": 16, "temperature": 1.0, **params}
+    params = {"max_new_tokens": TURN_TOKENS, "temperature": 1.0, **params}
     return asyncio.run(generate(args, sample, params, evaluation=evaluation))
 
 

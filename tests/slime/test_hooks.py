@@ -28,7 +28,7 @@ from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests.babbler import Babbler
 from tests.settings import setting
-from tests.slime.support import SGLangShaped, answering, converted, play, sample_of, slime
+from tests.slime.support import CONTEXT_TOKENS, TURN_TOKENS, SGLangShaped, answering, converted, play, sample_of, slime
 
 NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
@@ -54,7 +54,7 @@ def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, t
     assert trained[:prompt] == [0] * prompt
     assert sample.loss_mask == trained[prompt:]
     assert sample.rollout_log_probs == logprobs[prompt:]
-    assert 0 < len(sample.tokens) <= 400
+    assert 0 < len(sample.tokens) <= CONTEXT_TOKENS
     assert sample.remove_sample == (sample.status == Sample.Status.FAILED) and sample.reward is not None
 
 
@@ -133,7 +133,7 @@ def test_an_abort_that_slime_did_not_ask_for_costs_no_token(tokenizer, tasks, se
         assert following[: len(asked) + len(ids)] == [*asked, *ids]
     for turn in sample.metadata["played"].episode.traces.values():
         runs = [len(list(run)) for kept, run in itertools.groupby(turn.loss_mask) if kept]
-        assert max(runs, default=0) <= 16  # the limit holds for a turn as a whole
+        assert max(runs, default=0) <= TURN_TOKENS  # the limit holds for a turn as a whole
 
 
 def test_an_engine_that_never_says_anything_fails_the_episode(tokenizer, tasks):
