@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from slim_rl.analysis import page
@@ -13,7 +14,7 @@ from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
 from slim_rl.games import NamedGame, file_name, load_games
-from slim_rl.rollout.shards import BILLS
+from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of, study_of
@@ -50,14 +51,15 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
     )
     for title, figure in found.figures.items():
         save(figure, pages / "figures", title)
-    for title, table in found.tables.items():
+    tables = {**found.tables, **held_out(game)}
+    for title, table in tables.items():
         write_text(data / f"{title}.csv", table.to_csv(index=False))
     for ending in ("md", "html"):
         text = page.render(
             found.templates,
             ending,
             pages / "figures",
-            found.tables,
+            tables,
             origin,
             question=found.question,
             verdict=found.verdict,
@@ -67,6 +69,16 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
         )
         write_text(pages / f"report.{ending}", text)
     return {**found.metrics, "verdict": found.verdict, "study": study, "game": game.name}
+
+
+def held_out(game: NamedGame) -> dict[str, pd.DataFrame]:
+    """The table `held_out`: what the game's held-out tasks earned while SLIME trained, if it evaluated."""
+    path, prefix = ROLLOUTS / HELD_OUT_CSV, f"env/{game.name}/"
+    if not path.exists():
+        return {}
+    table = pd.read_csv(path)
+    own = [name for name in table.columns if name.startswith(prefix)]
+    return {"held_out": table[["step", *own]].rename(columns=lambda name: name.removeprefix(prefix))}
 
 
 def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) -> None:

@@ -2,6 +2,8 @@
 
     python -m stages.slime [PROFILE] --dry-run     # the command, ready to be pasted
     python -m stages.slime [PROFILE] --sbatch | sbatch
+    python -m stages.slime [PROFILE] --sbatch --container-image slimerl/slime:latest | sbatch    # Pyxis
+    python -m stages.slime [PROFILE] --sbatch --apptainer slime.sif | sbatch
 
 The dry run needs the outputs of the stages `games` and `base_model`.
 """
@@ -16,7 +18,8 @@ from slim_rl.games import load_games
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.slime import launch
-from slim_rl.slime.arguments import arguments
+from slim_rl.slime.sbatch import sbatch
+from slim_rl.slime.version import check_version
 from stages.train import BASE, GAMES, run_parameters
 from stages.workspace import overridden, sole_run
 
@@ -27,12 +30,16 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--dry-run", action="store_true", help="print the command, with a folder of its own")
     what.add_argument("--sbatch", action="store_true", help="print a Slurm script")
+    container = parser.add_mutually_exclusive_group()
+    container.add_argument("--container-image", metavar="IMAGE", help="run the Slurm job in this image, by Pyxis")
+    container.add_argument("--apptainer", metavar="IMAGE", help="run the Slurm job in this image, by Apptainer")
     options = parser.parse_args()
     with told_in_a_sentence():
         with sole_run(partial(print, file=sys.stderr)), overridden({}, options.profile):
             config = load_config()
         if options.sbatch:
-            print(launch.sbatch(run_parameters(config), options.profile))
+            containers = {"pyxis_image": options.container_image, "apptainer_image": options.apptainer}
+            print(sbatch(run_parameters(config), options.profile, **containers))
         else:
             print(dry_run(config, Path(".work/slime/dry-run").resolve()))
 
@@ -40,12 +47,13 @@ def main() -> None:
 def dry_run(config: Config, folder: Path) -> str:
     """Write what SLIME reads to `folder` and return the command."""
     games, parameters = load_games(config.games, config.seed), run_parameters(config)
+    check_version(launch.directory(parameters))
     train, held_out = (
         {name: TaskFile(tasks_path(GAMES, game, purpose), game) for name, game in games.items()}
         for purpose in ("train", "evaluate")
     )
     launch.prepare(parameters, train, held_out, folder)
-    words = launch.command(parameters, arguments(parameters, BASE.resolve(), folder), "slim-rl-dry-run")
+    words = launch.whole_command(parameters, BASE.resolve(), folder)
     return shlex.join(words).replace(" --", " \\\n    --")
 
 

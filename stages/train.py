@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from dvclive import Live
@@ -24,13 +25,15 @@ from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import publish, read_episodes
-from slim_rl.rollout.summary import describe
+from slim_rl.rollout.shards import HELD_OUT_CSV, publish
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import fingerprint, work_folder
 from slim_rl.slime import launch
+from slim_rl.slime.identity import announce, identity
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
@@ -83,9 +86,13 @@ def work(config: Config, games: Games) -> Path:
         inputs.append(config.evaluate.model_dump(mode="json", include={"every_steps", "benchmarks"}))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
-        return Path(".work/slime", fingerprint(*inputs, base / "config.json", weights))
+        return Path(".work/slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
     frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if "checkpoint:" in name]
     return work_folder(Path(".work/train"), *inputs, base, *frozen, *config.own_code())
+
+
+def slime_inputs(config: Config) -> dict[str, Any]:
+    return identity(config.work_inputs("seed", "games", "model", "train"))
 
 
 def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:
@@ -135,11 +142,13 @@ def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> 
     renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), made.thinking, made.tool_tokens, made.system_prompt)
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
-    held_out = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
-    checkpoint = launch.run(run_parameters(config), BASE, tasks, held_out, folder)
+    kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
+    print(announce(folder, slime_inputs(config)))
     with curves() as log:
-        for step in sorted((folder / "rollouts").iterdir()):
-            log(describe(list(read_episodes(step))))
+        checkpoint = launch.run(run_parameters(config), BASE, tasks, kept_apart, folder, log)
+    evaluated = held_out(folder)
+    if len(evaluated):
+        write_text(folder / "rollouts" / HELD_OUT_CSV, evaluated.to_csv(index=False))
     copy_checkpoint(checkpoint, TRAINED)
 
 
@@ -151,8 +160,8 @@ def run_parameters(config: Config) -> RunParameters:
 
 
 @contextmanager
-def curves() -> Iterator[Callable[[dict[str, float]], None]]:
-    """A function that adds a step's metrics to the training curves.
+def curves() -> Iterator[Callable[..., None]]:
+    """A function that adds a step's metrics to the training curves: of the next step, or of the step that it is given.
 
     The first call replaces the curves of the last run. A resumed run logs its history first, so an
     interruption leaves no trace in them.
@@ -160,11 +169,13 @@ def curves() -> Iterator[Callable[[dict[str, float]], None]]:
     with ExitStack() as opened:
         live: Live | None = None
 
-        def log(metrics: dict[str, float]) -> None:
+        def log(metrics: Mapping[str, float], step: int | None = None) -> None:
             nonlocal live
             if live is None:
                 new = Live(str(CURVES), save_dvc_exp=False, report=None, dvcyaml=None, resume=False)
                 live = opened.enter_context(new)
+            if step is not None:
+                live.step = step
             for name, value in metrics.items():
                 live.log_metric(SHOWN_AS.get(name, name), value)
             live.next_step()

@@ -66,6 +66,8 @@ class Episode:
     status: Status = "completed"
     error: str = ""
     """Class and message of what went wrong; empty unless the episode failed."""
+    dropped: str = ""
+    """With SLIME, why it was not trained on: the filter that dropped its group, or "surplus"; empty if it was."""
     turns: list[Turn] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
     """Reward of each seat; nothing for an episode that has not ended, or that ended without any reward."""

@@ -1,9 +1,11 @@
 """An engine behind SGLang's HTTP interface: one server, or a router in front of many."""
 
 import asyncio
+import math
 import shlex
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +49,8 @@ class SGLangEngine:
         timeout_seconds: float = 600.0,
     ):
         self.max_context_tokens = max_context_tokens
+        self.answered = -math.inf
+        """When a request was last answered, by the monotonic clock, seconds."""
         self._url = f"{url.rstrip('/')}/generate"
         self._retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -62,18 +66,21 @@ class SGLangEngine:
         sampling: Sampling,
         sampling_params: Mapping[str, Any] | None = None,
         given_up: Callable[[], bool] = lambda: False,
+        more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The server's answer as it came.
 
         Args:
             sampling_params: extra sampling parameters, by SGLang's names.
             given_up: whether the answer is no longer needed, so that it is not retried.
+            more: other fields of the request, by SGLang's names.
 
         Raises:
             EngineFailed
         """
         forbidden = sampling.forbidden_token_ids
         payload = {
+            **(more or {}),
             "input_ids": list(input_ids),
             "return_logprob": True,
             "sampling_params": {
@@ -93,7 +100,7 @@ class SGLangEngine:
         try:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
-                wait=wait_random_exponential(multiplier=0.25, max=10),
+                wait=wait_random_exponential(multiplier=0.25, max=min(10.0, self._retry_seconds / 10)),
                 stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),  # type: ignore[operator]
             ):
                 with attempt:
@@ -114,7 +121,9 @@ class SGLangEngine:
         async with self._client.post(self._url, json=payload, headers=headers) as response:
             try:
                 if response.status == 200:
-                    return await response.json()
+                    answer = await response.json()
+                    self.answered = time.monotonic()
+                    return answer
                 problem = f"{response.status}: {(await response.text())[:500]}"
             except (ValueError, aiohttp.ClientError) as error:
                 raise _Transient(f"an unreadable answer: {error}") from error

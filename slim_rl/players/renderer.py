@@ -19,6 +19,7 @@ from slim_rl.core.message import Message, Tool, ToolCall, heard
 _MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
             "<tool_response>", "</tool_response>")  # fmt: skip
 _CUT = "\ufdd0"  # a code point that no text may contain
+_SPELLED_THOUGHT = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 _OPENINGS = 64  # cached; the episodes of a group share theirs
 _KEPT, _SHORT = 8192, 1000  # cached texts, and their longest: tool output is long and rarely repeated
 
@@ -68,7 +69,7 @@ class Renderer:
         Raises:
             UserError: a message has images.
         """
-        return list(self._opening(self._heard(messages), tuple(map(self._spec, tools))))
+        return list(self._opening(self._heard(messages), tuple(map(self.spec, tools))))
 
     def continuation(self, messages: Sequence[Message]) -> list[int]:
         """What follows a closed turn of the policy when it reads `messages` next.
@@ -88,7 +89,10 @@ class Renderer:
         return [*self._tokenizer.encode(text, add_special_tokens=False), self.stop_token_ids[0]]
 
     def parse(self, token_ids: Sequence[int]) -> Message:
-        """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call."""
+        """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call.
+
+        A thought is what stands between its markers, as tokens or spelled, and all that comes before a lone end marker.
+        """
         stop = next((i for i, token in enumerate(token_ids) if token in self.stop_token_ids), len(token_ids))
         ids, place = list(token_ids[:stop]), 0
         text: list[int] = []
@@ -96,6 +100,8 @@ class Renderer:
         while place < len(ids):
             if ids[place] == self._think:
                 place = self._end_of_thought(ids, place)
+            elif ids[place] == self._think_end:
+                text, calls, place = [], [], place + 1
             elif ids[place] == self._call:
                 end = _find(ids, self._call_end, place)
                 calls.append(_call(self._decode(ids[place + 1 : end]), closed=end < len(ids)))
@@ -104,7 +110,8 @@ class Renderer:
                 if ids[place] not in self._markers:
                     text.append(ids[place])
                 place += 1
-        return Message("assistant", self._decode(text), tuple(calls))
+        spoken = _SPELLED_THOUGHT.sub("", self._decode(text)).rpartition("</think>")[2]
+        return Message("assistant", spoken.strip(), tuple(calls))
 
     def _end_of_thought(self, ids: list[int], place: int) -> int:
         """Where a thought ends: after its end marker, else at the next tool call, as inference engines read it."""
@@ -140,7 +147,7 @@ class Renderer:
         kept = str(self._tokenizer.decode(ids[:limit], skip_special_tokens=False)).rstrip("\ufffd")
         return self._cut(kept) + f"\n[The result is cut: {limit} of its {len(ids)} tokens are shown.]"
 
-    def _spec(self, tool: Tool) -> str:
+    def spec(self, tool: Tool) -> str:
         """A tool as JSON."""
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return self._cut(json.dumps({"type": "function", "function": function}, ensure_ascii=False))
@@ -179,13 +186,37 @@ def renderer_for(
     """The renderer of a checkpoint; see `Renderer`.
 
     Raises:
-        UserError: the tokenizer lacks one of Qwen3's markers.
+        UserError: the tokenizer lacks one of Qwen3's markers, or the checkpoint's chat template is not Qwen3's.
     """
     if missing := [marker for marker in _MARKERS if marker not in _markers(tokenizer)]:
         raise UserError(
             f"The tokenizer lacks Qwen3's chat markers {', '.join(missing)}; take a checkpoint of the Qwen3 family."
         )
-    return Renderer(tokenizer, thinking, max_tool_tokens, system_prompt)
+    renderer = Renderer(tokenizer, thinking, max_tool_tokens, system_prompt)
+    if tokenizer.chat_template and not _fits(Renderer(tokenizer, thinking), tokenizer, thinking):
+        other = _fits(Renderer(tokenizer, not thinking), tokenizer, not thinking)
+        advice = f"set model.thinking to {str(not thinking).lower()}" if other else "take one of Qwen3 itself"
+        raise UserError(
+            f"The checkpoint's chat template begins a dialogue in another way than Qwen3's with model.thinking "
+            f"{str(thinking).lower()}; {advice}."
+        )
+    return renderer
+
+
+def _fits(renderer: Renderer, tokenizer: PreTrainedTokenizerBase, thinking: bool) -> bool:
+    """Whether the renderer begins a dialogue as the checkpoint's own template does, with tools and without."""
+    tool = Tool("probe", "A tool.", {"type": "object", "properties": {"text": {"type": "string"}}})
+    for tools in ((), (tool,)):
+        own = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "Hello"}],
+            tools=[json.loads(renderer.spec(tool)) for tool in tools] or None,
+            add_generation_prompt=True,
+            tokenize=False,
+            enable_thinking=thinking,
+        )
+        if tokenizer.decode(renderer.opening(heard("Hello"), tools), skip_special_tokens=False) != own:
+            return False
+    return True
 
 
 def _markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

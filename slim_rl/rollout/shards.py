@@ -21,6 +21,8 @@ from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.journal import append_line, read_lines
 
 BILLS = "bills.json"
+HELD_OUT_CSV = "held_out.csv"
+"""Beside the shards of a training: its evaluations on held-out tasks, a row a step."""
 _NUMBERS = pa.map_(pa.string(), pa.float64())
 _MESSAGE = {
     "role": pa.string(),
@@ -39,6 +41,7 @@ SCHEMA = pa.schema(
         "step": pa.int32(),
         "status": pa.string(),
         "error": pa.string(),
+        "dropped": pa.string(),
         "turns": pa.list_(
             pa.struct(
                 {"seat": pa.string(), "observation": pa.list_(pa.struct(_MESSAGE)), "message": pa.struct(_MESSAGE)}
@@ -100,7 +103,11 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 
 def _episode(row: dict[str, Any]) -> Episode:
-    values = {**row, **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")}}
+    values = {
+        **row,
+        "dropped": row.get("dropped") or "",
+        **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")},
+    }
     values["traces"] = {trace.pop("seat"): TokenTrace(**trace) for trace in row["traces"]}
     values["turns"] = [
         Turn(turn["seat"], tuple(map(_message, turn["observation"])), _message(turn["message"]))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
+from slim_rl.slime import progress
 from slim_rl.slime.parameters import RunParameters
 
 TRAIN, HELD_OUT, HOOKS = "train.jsonl", "held_out.jsonl", "hooks.yaml"
@@ -28,12 +29,8 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
     """
     train, slime, model = parameters.train, parameters.slime, parameters.model
-    if "--partial-rollout" in slime.arguments and any(
-        game.seating.count("policy") > 1 for game in parameters.games.values()
-    ):
-        raise UserError(
-            "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
-        )
+    if any(game.seating.count("policy") > 1 for game in parameters.games.values()):
+        _check_several_policies(parameters)
     flags: dict[str, object] = {
         # Who trains where
         "actor-num-nodes": slime.nodes,
@@ -42,7 +39,9 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "colocate": slime.colocate,
         "rollout-num-gpus": slime.rollout_gpus,
         "rollout-num-gpus-per-engine": slime.gpus_per_engine,
+        # A dead engine is taken from the router, and started again before the next rollout.
         "use-fault-tolerance": "--rollout-external-engine-addrs" not in slime.arguments,
+        "rollout-health-check-interval": 10,
         # Checkpoints
         "hf-checkpoint": base,
         "ref-load": base,
@@ -72,7 +71,8 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "sglang-mem-fraction-static": slime.sglang_memory_fraction,
         # The loss
         "advantage-estimator": "grpo",
-        "use-rollout-logprobs": True,
+        # Corrections for sampling from other weights compare these with log-probs computed anew.
+        "use-rollout-logprobs": "--use-tis" not in slime.arguments,
         "calculate-per-token-loss": train.average_over == "tokens",
         "eps-clip": train.clip_low,
         "eps-clip-high": train.clip_high,
@@ -86,6 +86,8 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "optimizer": "adam",
         "lr": train.learning_rate,
         "lr-decay-style": "constant",
+        # A run that is made longer goes on: Megatron otherwise insists on the checkpoint's number of steps.
+        "override-opt_param-scheduler": True,
         "lr-warmup-iters": min(train.warmup_steps, train.steps - 1) * train.minibatches,
         "weight-decay": train.weight_decay,
         "adam-beta1": 0.9,
@@ -108,16 +110,29 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     }
     if any(game.reward_function and game.reward_function.scope == "group" for game in parameters.games.values()):
         flags |= {"group-rm": True, "custom-rm-path": "slim_rl.slime.rewards.judge_group"}
+    if slime.mode == "fully_async":
+        flags |= {"rollout-function-path": "slim_rl.slime.fully_async.generate_rollout"}
     if slime.evaluate_every:
         flags |= {
             "eval-interval": slime.evaluate_every,
-            "eval-prompt-data": ("held_out", folder / HELD_OUT),
+            "eval-prompt-data": (progress.HELD_OUT, folder / HELD_OUT),
             "n-samples-per-eval-prompt": 1,
             "eval-temperature": parameters.evaluate_temperature,
         }
     if slime.wandb_project:
         flags |= {"use-wandb": True, "wandb-project": slime.wandb_project, "wandb-group": folder.name}
-    return [*model_arguments(parameters, base), *_spelled(flags), *slime.arguments]
+    taken_back = {name for name in flags if f"--no-{name}" in slime.arguments}
+    given = [word for word in slime.arguments if word not in {f"--no-{name}" for name in taken_back}]
+    ours = {name: value for name, value in flags.items() if name not in taken_back}
+    return [*model_arguments(parameters, base), *_spelled(ours), *given]
+
+
+def _check_several_policies(parameters: RunParameters) -> None:
+    """What SLIME cannot do with episodes in which the policy has several seats. Raises UserError."""
+    if "--partial-rollout" in parameters.slime.arguments:
+        raise UserError(
+            "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
+        )
 
 
 def model_arguments(parameters: RunParameters, base: Path) -> list[str]:

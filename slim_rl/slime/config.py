@@ -1,5 +1,7 @@
 """Parameters of SLIME."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from slim_rl.core.parameters import Section
@@ -15,6 +17,10 @@ class SlimeConfig(Section):
     ray_address: str | None = Field(None, pattern=r"^https?://")
     """A running cluster's job server (http://HEAD:8265). Without it, and without RAY_API_SERVER_ADDRESS in the
     environment, the run starts a cluster of this machine."""
+    mode: Literal["sync", "async", "fully_async"] = "sync"
+    """`sync`: sample, then train. `async`: sample the next step's episodes while this one trains. `fully_async`: never
+    wait for the longest episode either; episodes go on through updates of the weights, so their beginnings come from
+    older ones. The last two need `colocate: false`. For partners behind an API, which take most of a turn's time."""
     nodes: int = Field(1, ge=1)
     """Nodes that train."""
     gpus_per_node: int = Field(8, ge=1)
@@ -39,13 +45,22 @@ class SlimeConfig(Section):
     """Steps between evaluations on the held-out tasks; null for none."""
     wandb_project: str | None = None
     arguments: tuple[str, ...] = ()
-    """Further arguments for SLIME, Megatron or SGLang (`--sglang-...`), as on the command line. They come last."""
+    """Further arguments for SLIME, Megatron or SGLang (`--sglang-...`), as on the command line. They come last. One of
+    our own flags, `--X`, is taken back by `--no-X`."""
 
     @model_validator(mode="after")
     def _somewhere_to_sample(self) -> "SlimeConfig":
         if self.colocate == (self.rollout_gpus is None):
             return self
         raise ValueError("slime.rollout_gpus belongs to slime.colocate: false; give both or neither")
+
+    @model_validator(mode="after")
+    def _async_samples_and_trains_at_once(self) -> "SlimeConfig":
+        if self.mode != "sync" and self.colocate:
+            raise ValueError(f"slime.mode: {self.mode} needs slime.colocate: false, and slime.rollout_gpus")
+        if self.mode == "fully_async" and self.evaluate_every:
+            raise ValueError("slime.mode: fully_async cannot evaluate in between; leave slime.evaluate_every out")
+        return self
 
     @model_validator(mode="after")
     def _hung_requests_are_sent_again(self) -> "SlimeConfig":

@@ -1,14 +1,19 @@
 """What the hooks of one run share."""
 
+import math
 import os
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from slime.rollout import sglang_rollout
+from slime.utils.processing_utils import load_tokenizer
 
+from slim_rl.core.episode import Episode
+from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine
 from slim_rl.engines.sglang import SGLangEngine
 from slim_rl.games import NamedGame, load_games
@@ -35,6 +40,12 @@ class Context:
         self.failures: defaultdict[str, Streak] = defaultdict(Streak)
         """By game."""
         self.drops = Streak()
+        self.ended: Exception | None = None
+        """What ends the training. SLIME's fully asynchronous worker only logs what an episode raises."""
+        self.player: Any = None
+        """What plays from rollout to rollout in the fully asynchronous mode."""
+        self.judged: list[Episode] = []
+        """The episodes that the filters have seen since the last rollout was logged."""
 
     @classmethod
     def of(cls, args: Any) -> "Context":
@@ -65,22 +76,43 @@ class Context:
         )
         return SGLangEngine(url, 2**31, slime.retry_seconds, slime.request_timeout_seconds)
 
-    def seating(self, engine: Engine, sampling_params: Mapping[str, Any]) -> Seating:
-        """Plays requests with the policy in `engine`."""
+    def is_gone(self, asked_at: float) -> bool:
+        """Whether nothing has come back from SLIME's router since `asked_at` (monotonic seconds), for as long as we try."""
+        waited = time.monotonic() - asked_at
+        return waited >= self.parameters.slime.retry_seconds and self.engine.answered < asked_at and not self.aborted
+
+    def seating(
+        self, engine: Engine, sampling_params: Mapping[str, Any], partner: Callable[[Player, str], Player]
+    ) -> Seating:
+        """Plays requests with the policy in `engine`.
+
+        Args:
+            partner: wraps the players that are services, given their names.
+        """
         temperature = sampling_params.get("temperature", 1.0)
         policy = PolicyRules(self._renderer, self.parameters.model.turn_tokens, temperature).maker(engine)
         seed = sampling_params.get("sampling_seed", self.parameters.seed)
-        return Seating(self._games, {**self._others, "policy": policy}, seed)
+        return Seating(self._games, {**self._frozen, **_wrapped(self._services, partner), "policy": policy}, seed)
 
     @cached_property
     def several_policies(self) -> bool:
         """Whether some game seats the policy more than once, so that an episode fills several samples."""
         return any(game.seating.count("policy") > 1 for game in self.parameters.games.values())
 
-    @cached_property
+    @property
+    def plays_again(self) -> bool:
+        """Whether a failed episode is worth another try: not in an outage, in which a whole group has failed."""
+        failures = max((streak.count for streak in self.failures.values()), default=0)
+        return not self.aborted and failures < self.group_size
+
+    @property
+    def group_size(self) -> int:
+        return getattr(self._args, "n_samples_per_prompt", 8)
+
+    @property
     def rollout_size(self) -> int:
         """Episodes per rollout."""
-        return getattr(self._args, "rollout_batch_size", 32) * getattr(self._args, "n_samples_per_prompt", 8)
+        return getattr(self._args, "rollout_batch_size", 32) * self.group_size
 
     @cached_property
     def _renderer(self) -> Renderer:
@@ -92,13 +124,43 @@ class Context:
         return load_games(self.parameters.games, self.parameters.seed)
 
     @cached_property
-    def _others(self) -> dict[str, PlayerMaker]:
-        """The players beside the policy that need a model."""
-        given = self.parameters
-        names = {name for game in given.games.values() for name in game.seating}
-        services = Services(given.services, f"train/{self.folder.name}" if self.folder else "", ledgers())
-        frozen = checkpoint_makers(names, given.model, given.train.temperature)
-        return frozen | service_makers(names, services)
+    def _services(self) -> dict[str, PlayerMaker]:
+        run = f"train/{self.folder.name}" if self.folder else ""
+        return service_makers(self._players, Services(self.parameters.services, run, ledgers()))
+
+    @cached_property
+    def _frozen(self) -> dict[str, PlayerMaker]:
+        """Frozen models, `checkpoint:PATH`. One that SLIME's SGLang serves as well (`--sglang-config`, with PATH as the
+        model's name) plays there; others are loaded here, on the CPU."""
+        model, slime = self.parameters.model, self.parameters.slime
+        temperature = self.parameters.train.temperature
+        served = getattr(self._args, "sglang_model_routers", None) or {}
+        makers = {}
+        for name in self._players:
+            path = name.removeprefix("checkpoint:")
+            if name != path and path in served:
+                url = sglang_rollout.get_model_url(self._args, path, "")
+                engine = SGLangEngine(url, model.context_tokens, slime.retry_seconds, slime.request_timeout_seconds)
+                renderer = renderer_for(
+                    load_tokenizer(path, trust_remote_code=False),
+                    model.thinking,
+                    model.tool_tokens,
+                    model.system_prompt,
+                )
+                makers[name] = PolicyRules(renderer, model.turn_tokens, temperature).maker(engine, trained=False)
+        here = self._players - makers.keys()
+        return makers | checkpoint_makers(here, model, temperature)
+
+    @property
+    def _players(self) -> set[str]:
+        return {name for game in self.parameters.games.values() for name in game.seating}
+
+
+def _wrapped(makers: Mapping[str, PlayerMaker], partner: Callable[[Player, str], Player]) -> dict[str, PlayerMaker]:
+    def wrapped(name: str, maker: PlayerMaker) -> PlayerMaker:
+        return lambda seat: partner(maker(seat), name)
+
+    return {name: wrapped(name, maker) for name, maker in makers.items()}
 
 
 class Streak:
@@ -106,8 +168,16 @@ class Streak:
 
     def __init__(self) -> None:
         self.count = 0
+        self._since = 0.0
 
-    def reaches(self, limit: int, good: bool) -> bool:
-        """Count one more, or start again after something `good`. Returns whether there are `limit` of them."""
+    def reaches(self, limit: int, good: bool, seconds: float = math.inf) -> bool:
+        """Count one more, or start again after something `good`.
+
+        Returns:
+            Whether there are `limit` of them, or a quarter of that in no less than `seconds`.
+        """
         self.count = 0 if good else self.count + 1
-        return self.count >= limit
+        if self.count == 1:
+            self._since = time.monotonic()
+        lasting = self.count >= limit / 4 and time.monotonic() - self._since >= seconds
+        return self.count >= limit or lasting

@@ -16,13 +16,17 @@ MAX_DROPPED_ROLLOUTS = 10
 
 
 def keep_group(args: Any, samples: Sequence[Sample | list[Sample]], **kwargs: Any) -> DynamicFilterOutput:
-    """Keep the group if none of `train.filters` objects (`--dynamic-sampling-filter-path`).
+    """Keep the group if none of `train.filters` objects (`--dynamic-sampling-filter-path`). The episodes of all groups
+    go to the shards, with the filter that dropped them.
 
     Raises:
         UserError: too many groups were dropped in a row.
     """
     context, group = Context.of(args), episodes(samples)
     objection = first_objection(group, context.parameters.train.filters)
+    for episode in group:
+        episode.dropped = objection or ""
+    context.judged += group
     failed = any(episode.status == "failed" for episode in group)  # `generate` counts those
     limit = MAX_DROPPED_ROLLOUTS * max(context.rollout_size // len(samples), 1)
     if not failed and context.drops.reaches(limit, good=objection is None):

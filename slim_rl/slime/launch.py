@@ -1,12 +1,10 @@
 """Runs SLIME."""
 
 import json
-import math
 import os
-import shlex
-import subprocess
+import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +14,30 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.rollout.tasks import Mixture
-from slim_rl.runtime.files import write_whole
-from slim_rl.runtime.process import end
+from slim_rl.runtime.files import write_text
 from slim_rl.slime.arguments import HELD_OUT, HOOKS, TRAIN, arguments
+from slim_rl.slime.job import RUNS, Job, run_here
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from slim_rl.slime.progress import Log, Progress
+from slim_rl.slime.version import check_version
 
 ROOT = Path(__file__).parents[2]
-_GRACE_SECONDS = 60.0
+JOB = "job.txt"
+"""In the folder of a run, the name of its last job."""
 _ROOM_FOR_FILTERED = 4
 """Tasks written for each group that the run trains on; the filters drop some. After more SLIME repeats tasks."""
 Tasks = Mapping[str, Sequence[Task]]
 """By the names of the games."""
 
 
-def run(parameters: RunParameters, base: Path, train: Tasks, held_out: Tasks, folder: Path) -> Path:
+def run(
+    parameters: RunParameters,
+    base: Path,
+    train: Tasks,
+    held_out: Tasks,
+    folder: Path,
+    log: Log = lambda metrics, step: None,
+) -> Path:
     """Train with SLIME, from the last checkpoint in `folder` if there is one.
 
     If this process is interrupted, it ends what it started and nothing else.
@@ -37,25 +45,46 @@ def run(parameters: RunParameters, base: Path, train: Tasks, held_out: Tasks, fo
     Args:
         base: Hugging Face checkpoint folder to start from.
         train, held_out: the tasks to train and to evaluate on.
+        log: is called with the metrics of each step and its number, those of earlier processes first.
 
     Returns:
         The Hugging Face checkpoint folder that the last step left.
 
     Raises:
-        UserError: SLIME exited with an error.
+        UserError: SLIME cannot be started, or exited with an error.
     """
     base, folder = base.resolve(), folder.resolve()
-    prepare(parameters, train, held_out, folder)
-    _forget_unfinished_save(folder)
-    job = f"slim-rl-{folder.name}-{int(time.time())}"
-    code = _run(parameters, command(parameters, arguments(parameters, base, folder), job), job)
-    last = parameters.train.steps - 1
+    last, saved = parameters.train.steps - 1, _saved(folder)
+    progress = Progress(folder, saved, log)
+    if last in saved:
+        return folder / "hf" / str(last)
+    if saved and last < saved[-1]:
+        raise UserError(
+            f"train.steps is {last + 1}, but the run in {folder} has {saved[-1] + 1} steps already. Give more, or a "
+            f"number of which it has a checkpoint: {', '.join(str(step + 1) for step in saved)}."
+        )
+    check(parameters)
+    job = _job_under_way(parameters, folder)
+    if job is not None:
+        print(f"The job {job.name} is under way already; following it.")
+    else:
+        prepare(parameters, train, held_out, folder)
+        _forget_unfinished_save(folder)
+    ended = _run(parameters, command(parameters, base, folder), folder, job, progress.tell)
+    progress.tell()
     if last not in _saved(folder):
         raise UserError(
-            f"SLIME ended with exit code {code} before step {last + 1} was saved; its last lines above say why. "
+            f"SLIME {ended} before step {last + 1} was saved; its last lines above say why. "
             f"Finished work is in {folder}; the same command continues from its last checkpoint."
         )
     return folder / "hf" / str(last)
+
+
+def check(parameters: RunParameters) -> None:
+    """Check SLIME's version and Python, and say what was found. Raises UserError."""
+    if shutil.which(parameters.slime.python) is None:
+        raise UserError(f"slime.python is {parameters.slime.python}, which cannot be found.")
+    print(check_version(directory(parameters)))
 
 
 def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Path) -> None:
@@ -89,26 +118,41 @@ def task_line(game: str, place: int, task: Task) -> dict[str, Any]:
 
 
 def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def command(parameters: RunParameters, slime_arguments: Sequence[str], job: str) -> list[str]:
-    """The whole command: a job for the cluster at `slime.ray_address`, or SLIME on a cluster of its own."""
-    slime = parameters.slime
-    train = [slime.python, str(_directory(parameters) / "train.py"), *slime_arguments]
-    variables = environment(parameters)
-    if _ray_address(parameters) is None:
-        return ["env", "RAY_ADDRESS=local", *(f"{k}={v}" for k, v in variables.items()), *train]
-    runtime = json.dumps({"env_vars": variables})
-    options = ("--submission-id", job, "--runtime-env-json", runtime)
-    return [*_ray_job(parameters, "submit"), *options, "--", *train]
+def command(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
+    """SLIME's script with its arguments, run by its Python."""
+    script = "train.py" if parameters.slime.mode == "sync" else "train_async.py"
+    return [parameters.slime.python, str(directory(parameters) / script), *arguments(parameters, base, folder)]
+
+
+def whole_command(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
+    """The same as it can be typed: a job for the cluster at `slime.ray_address`, or SLIME on a cluster of its own."""
+    words = command(parameters, base, folder)
+    address = ray_address(parameters)
+    if address is None:
+        return ["env", *_assigned(environment(parameters)), *words]
+    job = Job(ray(parameters), address, _job_name(folder))
+    return [*job.words("submit"), *job.options(_runtime(parameters)), "--", *words]
+
+
+def _job_name(folder: Path) -> str:
+    return f"slim-rl-{folder.name}-{int(time.time())}"
+
+
+def _runtime(parameters: RunParameters) -> str:
+    return json.dumps({"env_vars": environment(parameters)})
+
+
+def _assigned(variables: Mapping[str, str]) -> list[str]:
+    return ["RAY_ADDRESS=local", *(f"{name}={value}" for name, value in variables.items())]
 
 
 def environment(parameters: RunParameters) -> dict[str, str]:
     """What SLIME's processes need to find the code, the user's modules too. It has no keys: they belong to the
     environment in which Ray was started."""
-    slime = _directory(parameters)
+    slime = directory(parameters)
     users = [Path(path).absolute() for path in os.environ.get("PYTHONPATH", "").split(":") if path]
     paths = [slime, slime.parent / "Megatron-LM", ROOT, Path.cwd(), *users]
     return {
@@ -119,28 +163,28 @@ def environment(parameters: RunParameters) -> dict[str, str]:
     }
 
 
-def _run(parameters: RunParameters, words: Sequence[str], job: str) -> int:
-    """Run SLIME to its end; returns its exit code, or that of the last command that followed its log."""
-    while True:
-        process = subprocess.Popen(words, start_new_session=True)
-        try:
-            code = process.wait()
-        except BaseException:
-            if _ray_address(parameters):
-                subprocess.run([*_ray_job(parameters, "stop"), job], check=False)
-            raise
-        finally:
-            end(process, _GRACE_SECONDS)
-        if not (code and _is_running(parameters, job)):
-            return code
-        words = [*_ray_job(parameters, "logs"), "--follow", job]  # the connection broke
+def _run(
+    parameters: RunParameters, words: Sequence[str], folder: Path, job: Job | None, tick: Callable[[], None]
+) -> str:
+    """Run SLIME to its end, or only follow the `job` that is under way; returns how it ended."""
+    address = ray_address(parameters)
+    if address is None:
+        code = run_here(["env", *_assigned(environment(parameters)), *words], tick)
+        return f"ended with exit code {code}"
+    if job is None:
+        job = Job(ray(parameters), address, _job_name(folder))
+        write_text(folder / JOB, job.name)
+        job.submit(_runtime(parameters), words)
+    return f"ended as {job.follow(tick)}"
 
 
-def _is_running(parameters: RunParameters, job: str) -> bool:
-    if not _ray_address(parameters):
-        return False
-    status = subprocess.run([*_ray_job(parameters, "status"), job], capture_output=True, text=True, check=False)
-    return "RUNNING" in status.stdout or "PENDING" in status.stdout
+def _job_under_way(parameters: RunParameters, folder: Path) -> Job | None:
+    """The job of this folder that is running without us: the process that followed it was killed."""
+    address, noted = ray_address(parameters), folder / JOB
+    if address is None or not noted.exists():
+        return None
+    job = Job(ray(parameters), address, noted.read_text())
+    return job if job.status() in RUNS else None
 
 
 def _saved(folder: Path) -> list[int]:
@@ -160,63 +204,16 @@ def _forget_unfinished_save(folder: Path) -> None:
             tracker.unlink()
 
 
-SBATCH = """#!/bin/bash
-#SBATCH --job-name=slim-rl
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --exclusive
-set -euo pipefail
-export {environment}
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-ray="{ray}"
-ray_start="$ray start --num-gpus={gpus} --disable-usage-stats --block"
-srun --overlap --nodes=1 --ntasks=1 -w "$head" \\
-    $ray_start --head --node-ip-address="$head" --port=6379 --dashboard-host=0.0.0.0 --dashboard-port=8265 &
-export RAY_API_SERVER_ADDRESS="http://$head:8265"
-until $ray job list >/dev/null 2>&1; do sleep 2; done
-if [ "$SLURM_NNODES" -gt 1 ]; then
-    srun --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --exclude "$head" \\
-        $ray_start --address="$head:6379" &
-fi
-until [ "$($ray list nodes --filter state=ALIVE --format json | grep -c '"node_id"')" -ge "$SLURM_NNODES" ]; do sleep 2; done
-make -C {root} repro PROFILE={profile}
-"""
-
-
-def sbatch(parameters: RunParameters, profile: str | None, root: Path = ROOT) -> str:
-    """A Slurm script that starts Ray on all nodes of the job and runs the pipeline; all of it ends with the job."""
-    slime = parameters.slime
-    return SBATCH.format(
-        nodes=slime.nodes + math.ceil((slime.rollout_gpus or 0) / slime.gpus_per_node),
-        gpus=slime.gpus_per_node,
-        environment=" ".join(f"{k}={shlex.quote(v)}" for k, v in environment(parameters).items()),
-        ray=shlex.join(_ray(parameters)),
-        root=shlex.quote(str(root)),
-        profile=profile or "",
-    )
-
-
-def _ray(parameters: RunParameters) -> tuple[str, ...]:
+def ray(parameters: RunParameters) -> tuple[str, ...]:
     """Ray's command line, from the Python that has it."""
     return parameters.slime.python, "-m", "ray.scripts.scripts"
 
 
-def _ray_job(parameters: RunParameters, verb: str) -> tuple[str, ...]:
-    return *_ray(parameters), "job", verb, "--address", str(_ray_address(parameters))
-
-
-def _ray_address(parameters: RunParameters) -> str | None:
+def ray_address(parameters: RunParameters) -> str | None:
     """Ray's own environment variable replaces the parameter."""
     return parameters.slime.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS")
 
 
-def _directory(parameters: RunParameters) -> Path:
-    given = parameters.slime.directory
-    directory = Path(given or "").expanduser()
-    if given is None or not (directory / "train.py").exists():
-        raise UserError(
-            f"slime.directory is {given}, but must be the folder of SLIME's source; get it with "
-            "git clone --branch v0.3.1 https://github.com/THUDM/slime, or use SLIME's container image."
-        )
-    return directory.resolve()
+def directory(parameters: RunParameters) -> Path:
+    """SLIME's source."""
+    return Path(parameters.slime.directory or "").expanduser().resolve()

@@ -4,18 +4,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-try:
-    from slime.observability import logging_utils
-    from slime.observability.metric_utils import compute_rollout_step
-except ModuleNotFoundError:  # v0.3.1
-    from slime.utils import logging_utils
-    from slime.utils.metric_utils import compute_rollout_step
 from slime.utils.types import Sample
 
+from slim_rl.core.episode import Episode
 from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.summary import describe
 from slim_rl.slime.context import Context
-from slim_rl.slime.samples import PLAYED, episodes
+from slim_rl.slime.observability import compute_rollout_step, logging_utils
+from slim_rl.slime.progress import note_metrics
+from slim_rl.slime.samples import PLAYED
+from slim_rl.slime.samples import episodes as episodes_of
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +23,21 @@ def log_rollout(
 ) -> bool:
     """Log what the rollout came to and write its episodes to a shard (`--custom-rollout-log-function-path`).
 
+    `rollout/...` describes the episodes that are trained on, as SLIME's own metrics do; `rollout/all/...` all that were
+    played to their end, dropped ones too: what filters keep says little about how well the policy plays.
+
     Returns False, so that SLIME's own log follows.
     """
     args.logged_rollout_id = rollout_id
-    _log_episodes(args, rollout_id, "rollout", "rollouts", samples)
+    context, trained = Context.of(args), _played(samples)
+    chosen = {id(episode) for episode in trained}
+    for episode in context.judged:
+        if id(episode) not in chosen:
+            episode.dropped = episode.dropped or "surplus"
+    everything = list({id(episode): episode for episode in (*context.judged, *trained)}.values())
+    context.judged = []
+    of_all = {f"all/{name}": value for name, value in describe(everything).items()}
+    _log_episodes(args, rollout_id, "rollout", "rollouts", everything, {**describe(trained), **of_all})
     return False
 
 
@@ -46,7 +55,8 @@ def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], 
             data[name] = {key: [values[i] for i in kept] for key, values in played.items()}
         else:
             del data[name]  # SLIME's own log goes by the entries that are there
-        _log_episodes(args, rollout_id, f"eval/{name}", f"evaluations/{name}", played["samples"])
+        episodes = _played(played["samples"])
+        _log_episodes(args, rollout_id, f"eval/{name}", f"evaluations/{name}", episodes, describe(episodes))
     return False
 
 
@@ -58,13 +68,20 @@ def log_metrics(args: Any, rollout_id: int, prefix: str, metrics: Mapping[str, f
     logging_utils.log(args, {**named, step: compute_rollout_step(args, rollout_id)}, step_key=step)
 
 
-def _log_episodes(args: Any, rollout_id: int, prefix: str, folder: str, samples: Sequence[Sample]) -> None:
-    played = episodes(sample for sample in samples if PLAYED in sample.metadata)
-    if not played:
+def _played(samples: Sequence[Sample]) -> list[Episode]:
+    return episodes_of(sample for sample in samples if PLAYED in sample.metadata)
+
+
+def _log_episodes(
+    args: Any, rollout_id: int, prefix: str, folder: str, episodes: Sequence[Episode], metrics: Mapping[str, float]
+) -> None:
+    if not episodes:
         return
-    for episode in played:
+    for episode in episodes:
         episode.step = rollout_id
     root = Context.of(args).folder
     if root:
-        write_shard(root / folder / f"step-{rollout_id:05d}" / "00000.parquet", played)
-    log_metrics(args, rollout_id, prefix, describe(played))
+        write_shard(root / folder / f"step-{rollout_id:05d}" / "00000.parquet", episodes)
+        name = prefix.partition("/")[2]  # of the evaluation
+        note_metrics(root, rollout_id, {f"{name}/{key}" if name else key: value for key, value in metrics.items()})
+    log_metrics(args, rollout_id, prefix, metrics)

@@ -12,6 +12,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.message import Image, Message, Tool, heard
 from slim_rl.players.renderer import renderer_for
 from tests.echo import TOOLS, echo_tokenizer
+from tests.slime.checkpoints import qwen_tokenizer
 
 MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
            "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")  # fmt: skip
@@ -176,7 +177,8 @@ def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo,
         ("<think>one</think>It is <think>two</think>7.", "It is 7."),
         ("<think>never ends", ""),
         ("It is 7.<think>never ends", "It is 7."),
-        ("It is </think>7.", "It is 7."),
+        ("Surely 8, or </think>7.", "7."),
+        ("<think>one</think>Or 8.</think>7.", "7."),
         ("It <|im_start|>is <tool_response>7</tool_response>.", "It is 7."),
         ("", ""),
     ],
@@ -250,3 +252,41 @@ def test_a_tokenizer_without_qwen3s_markers_is_refused_in_a_sentence(markers, un
     )
     with pytest.raises(UserError, match="lacks Qwen3's chat markers .*" + missing):
         renderer_for(fast, thinking=False)
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_checkpoint_of_qwen3_begins_as_its_own_template_says(thinking):
+    tokenizer = qwen_tokenizer()
+    rendered = renderer_for(tokenizer, thinking).opening(heard("Hello"), TOOLS)
+    assert tokenizer.decode(rendered).count("<tool_call>") == 2  # the template's own words are in it
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking", "sentence"),
+    [
+        ("instruct-2507", False, r"another way than Qwen3's with model\.thinking false; set model\.thinking to true"),
+        ("instruct-2507", True, None),
+        ("thinking-2507", True, "take one of Qwen3 itself"),
+        ("qwen3.5", False, "take one of Qwen3 itself"),
+    ],
+)
+def test_a_template_that_is_not_qwen3s_is_refused(template, thinking, sentence):
+    if sentence is None:
+        renderer_for(qwen_tokenizer(template), thinking)
+        return
+    with pytest.raises(UserError, match=sentence):
+        renderer_for(qwen_tokenizer(template), thinking)
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("Hi <think>\nsecret\n</think> there", "Hi  there"),
+        ("secret </think>Hi", "Hi"),
+        ("Hi <think>never ends", "Hi"),
+    ],
+)
+def test_a_thought_that_is_spelled_letter_by_letter_is_a_thought(said, text):
+    plain = qwen_tokenizer(added=[])  # no markers: the text is spelled
+    renderer, tokens = renderer_for(qwen_tokenizer(), True), plain.encode(said)
+    assert renderer.parse(tokens) == Message("assistant", text)

@@ -14,7 +14,8 @@ from tests.slime.support import PARAMETERS, QWEN, SLIME_DIR, router, server, sli
 collect_ignore = []
 if SLIME_DIR is None:
     collect_ignore = [
-        f"test_{name}.py" for name in ("contracts", "faults", "flags", "hooks", "loss", "programs", "rollout", "tools")
+        f"test_{name}.py"
+        for name in ("contracts", "faults", "flags", "fully_async", "hooks", "loss", "programs", "rollout", "tools")
     ]
 else:
     sys.path.insert(0, SLIME_DIR)

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from slim_rl.config import Config
-from slim_rl.engines.engine import EngineFailed
+from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.games import load_games
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.slime import launch
@@ -45,6 +45,7 @@ PARAMETERS = {
     "train": {"backend": "slime", "steps": 2, "games_per_step": 32, "samples_per_game": 4},
     "slime": {"gpus_per_node": 1, "retry_seconds": 60, "request_timeout_seconds": 30, "evaluate_every": 1},
 }
+CONTEXT_TOKENS, TURN_TOKENS = 1200, 48  # of the samples that are played without SLIME's processes
 QWEN = {
     "model_type": "qwen3",
     "num_hidden_layers": 3,
@@ -126,6 +127,12 @@ class Serving:
 
 def slime_args(base, folder, addresses, router_port, **changes):
     """The parameters of a new run, and SLIME's arguments from our flags, by SLIME's own parser."""
+    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
+    return parameters, args_of(parameters, base, folder, addresses, router_port)
+
+
+def args_of(parameters, base, folder, addresses, router_port, count=None):
+    """The same of given parameters, with `count` tasks of each game."""
     from slime.rollout.sglang_rollout import EVAL_PROMPT_DATASET, GenerateState
     from slime.utils import http_utils
     from slime.utils.arguments import get_slime_extra_args_provider, slime_validate_args
@@ -134,11 +141,10 @@ def slime_args(base, folder, addresses, router_port, **changes):
     type(GenerateState)._instances.clear()
     EVAL_PROMPT_DATASET.clear()
     http_utils._http_client = None
-    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
     games = load_games(parameters.games, parameters.seed)
     tasks = (
-        {name: list(game.taskset.tasks(purpose, count(game.parameters))) for name, game in games.items()}
-        for purpose, count in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
+        {name: list(game.taskset.tasks(purpose, count or of(game.parameters))) for name, game in games.items()}
+        for purpose, of in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
     )
     launch.prepare(parameters, *tasks, folder)
     flags = arguments(parameters, base, folder)
@@ -157,7 +163,24 @@ def slime_args(base, folder, addresses, router_port, **changes):
     slime_validate_args(args)
     args.sglang_router_ip, args.sglang_router_port = "127.0.0.1", router_port
     args.router_policy = "consistent_hashing"
-    return parameters, args
+    return args
+
+
+def answering(engine):
+    """The port of an HTTP server with `engine`, which is `SGLangShaped`."""
+
+    async def handle(request):
+        if request.path != "/generate":
+            return web.json_response({"workers": []})
+        given = await request.json()
+        params = given["sampling_params"]
+        sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
+        try:
+            return web.json_response(await engine.request(given["input_ids"], sampling))
+        except EngineFailed as error:
+            return web.Response(status=400, text=str(error))
+
+    return Serving(handle).port
 
 
 # SLIME without processes
@@ -169,10 +192,10 @@ class SGLangShaped:
     def __init__(self, tokenizer, seed, failing=0.0, aborting=0.0, engine=None):
         self.engine, self.rng = engine or Babbler(tokenizer, seed), np.random.default_rng(seed)
         self.failing, self.aborting = failing, aborting
-        self.asked, self.params = [], []
+        self.asked, self.params, self.answered = [], [], 0.0
         self.state, self.asked_to_abort = SimpleNamespace(), True
 
-    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False):
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False, more=None):
         if self.rng.random() < self.failing:
             raise EngineFailed("gone")
         said = await self.engine.generate(input_ids, sampling)
@@ -196,10 +219,10 @@ def slime(tokenizer, engine, folder=None, **parameters):
     from slim_rl.slime.parameters import RunParameters
 
     given = merged(
-        {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": 16}}, parameters
+        {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": TURN_TOKENS}}, parameters
     )
     state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
-    args = SimpleNamespace(rollout_max_context_len=400, state=state)
+    args = SimpleNamespace(rollout_max_context_len=CONTEXT_TOKENS, state=state)
     context = Context.of(args)
     context.parameters, context.engine, context.folder = RunParameters.model_validate(given), engine, folder
     with pytest.MonkeyPatch.context() as patch:
@@ -218,7 +241,7 @@ def sample_of(task, index=0, game="matching", place=0, group=0):
 def play(args, sample, evaluation=False, **params):
     from slim_rl.slime.generate import generate
 
-    params = {"max_new_tokens": 16, "temperature": 1.0, **params}
+    params = {"max_new_tokens": TURN_TOKENS, "temperature": 1.0, **params}
     return asyncio.run(generate(args, sample, params, evaluation=evaluation))
 
 

@@ -3,19 +3,25 @@
 import asyncio
 import itertools
 import logging
-import threading
 import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
+import pytest
 import requests
 from aiohttp import web
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
+from slime.utils import health_monitor
 from slime.utils.http_utils import init_http_client
 from slime.utils.types import Sample
 
-from slim_rl.core.errors import PlayerFailed
-from tests.slime.support import Serving, router, server, slime_args
+from slim_rl.core.errors import PlayerFailed, UserError
+from slim_rl.slime.arguments import arguments
+from slim_rl.slime.parameters import RunParameters
+from tests.slime.support import Serving, free_port, router, server, slime_args
 
 SMALL = {"games_per_step": 16, "samples_per_game": 4}
 LOGGER = "slim_rl.slime.generate"
@@ -73,29 +79,76 @@ def test_requests_that_hang_are_sent_again(make_args, servers, tmp_path):
     rollout(args)
 
 
-def test_an_engine_killed_in_mid_rollout(trained, tmp_path, caplog):
-    """SLIME's fault tolerance, which we ask for, takes it from the router."""
-    caplog.set_level(logging.WARNING)
+class Handle:
+    """What SLIME's health monitor calls of an engine's Ray actor (`slime/backends/sglang_utils/sglang_engine.py`)."""
+
+    def __init__(self, address, router_port):
+        self.url, self._workers = f"http://{address}", f"http://127.0.0.1:{router_port}/workers"
+        self.health_generate = SimpleNamespace(remote=self._check)
+        self.shutdown = SimpleNamespace(remote=self._take_from_router)
+
+    def _check(self, timeout):
+        requests.get(f"{self.url}/health_generate", timeout=timeout).raise_for_status()
+
+    def _take_from_router(self):
+        (dead,) = [w["id"] for w in requests.get(self._workers).json()["workers"] if w["url"] == self.url]
+        requests.delete(f"{self._workers}/{dead}").raise_for_status()
+
+
+@pytest.fixture
+def monitor(monkeypatch):
+    """A function that starts SLIME's own health monitor, if the arguments ask for fault tolerance."""
+    monkeypatch.setattr(health_monitor, "ray", SimpleNamespace(get=lambda done: done, kill=lambda handle: None))
+    with ExitStack() as running:
+
+        def start(args, addresses, router_port):
+            assert args.use_fault_tolerance
+            handles = [Handle(address, router_port) for address in addresses]
+            group = SimpleNamespace(engines=handles, all_engines=handles, nodes_per_engine=1)
+            watching = health_monitor.RolloutHealthMonitor(group, args)
+            watching.start()
+            watching.resume()
+            running.callback(watching.stop)
+
+        yield start
+
+
+def test_an_engine_killed_in_mid_rollout_costs_seconds(trained, tmp_path, monitor):
+    """SLIME's fault tolerance takes it from the router, long before our retries end."""
     with server(trained) as (one, _), server(trained) as (two, victim), router(one, two) as port:
-
-        def take_out():
-            workers = requests.get(f"http://127.0.0.1:{port}/workers").json()["workers"]
-            (dead,) = [worker["id"] for worker in workers if worker["url"] == f"http://{two}"]
-            requests.delete(f"http://127.0.0.1:{port}/workers/{dead}").raise_for_status()
-
-        def fault(call):
-            if call == 100:
-                victim.kill()
-                threading.Timer(3, take_out).start()
-
-        proxy = Proxy(port, fault)
-        slime = {"retry_seconds": 5, "request_timeout_seconds": 3}
+        proxy = Proxy(port, lambda call: victim.kill() if call == 100 else None)
+        slime = {"retry_seconds": 900, "arguments": ["--rollout-health-check-interval", "1"]}
         _, args = slime_args(trained, tmp_path, (one, two), proxy.port, train=SMALL, slime=slime)
+        args.use_fault_tolerance = "--use-fault-tolerance" in launched(slime)
+        monitor(args, (one, two), port)
+        began = time.monotonic()
         output = rollout(args)
-    failed = [record for record in caplog.records if record.name == LOGGER]
-    assert victim.poll() is not None and proxy.calls > 100
-    assert all("\n" not in record.getMessage() for record in failed)
-    assert bool(failed) == ("rollout/dynamic_filter/drop_no_failed_episode" in output.metrics)
+        assert victim.poll() is not None and proxy.calls > 100
+        assert output.metrics.get("rollout/dynamic_filter/drop_no_failed_episode", 0) <= 2  # of 16 groups and more
+        assert time.monotonic() - began < 300  # it did not wait for a request to be given up
+        after = generate_rollout(args, 1, RolloutDataSourceWithBuffer(args))
+        assert "rollout/dynamic_filter/drop_no_failed_episode" not in after.metrics
+
+
+def launched(slime):
+    """The flags of a run whose engines SLIME starts itself."""
+    parameters = RunParameters.model_validate({"games": {"matching": {}}, "slime": slime})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slim_rl.slime.arguments.model_arguments", lambda *_: [])
+        return arguments(parameters, Path("base"), Path("run"))
+
+
+def test_a_router_that_is_gone_ends_the_training(make_args, tmp_path):
+    slime = {"retry_seconds": 4, "request_timeout_seconds": 2}
+    port = free_port()
+    _, args = make_args(tmp_path, (), port, train=SMALL, slime=slime)
+    init_http_client(args)
+    began = time.monotonic()
+    with pytest.raises(
+        UserError, match=rf"SLIME's router .* gone: http://127\.0\.0\.1:{port}/generate was tried for 4 s"
+    ):
+        generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
+    assert time.monotonic() - began < 1.5 * 4 + 2  # a second or two for the first turn of each episode
 
 
 def test_a_partner_that_is_gone_now_and_then(make_args, servers, tmp_path, matching, monkeypatch, caplog):
@@ -119,7 +172,8 @@ def test_a_partner_that_is_gone_now_and_then(make_args, servers, tmp_path, match
     output = rollout(args)
     lines = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert lines and all("failed: ConnectionError: the partner is gone" in line for line in lines)
-    assert output.metrics["rollout/dynamic_filter/drop_no_failed_episode"] <= len(lines)
+    # A failed episode is played again, so few groups are lost.
+    assert output.metrics.get("rollout/dynamic_filter/drop_no_failed_episode", 0) < len(lines) / 4
 
 
 def test_interrupted_dialogues_come_back_and_end(make_args, servers, tmp_path):

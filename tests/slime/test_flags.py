@@ -1,27 +1,40 @@
 """What `launch` gives is what SLIME, Megatron and SGLang's router take."""
 
 import argparse
+import importlib.util
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
 from sglang_router.launch_router import RouterArgs
+from slime.rollout.data_source import RolloutDataSourceWithBuffer
+from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.arguments import get_slime_extra_args_provider
+from slime.utils.http_utils import init_http_client
+from transformers import AutoConfig, AutoTokenizer
 
 from slim_rl.config import Config
-from slim_rl.slime import launch
+from slim_rl.core.errors import UserError
 from slim_rl.slime.arguments import arguments, described_arguments
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from slim_rl.slime.sbatch import sbatch
+from stages import base_model
 from stages.train import run_parameters
 from stages.workspace import composed
-from tests.slime.support import ROOT, SLIME_DIR
+from tests.slime.checkpoints import ADDED, qwen_checkpoint
+from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted
 
 PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("qwen*.yaml")))]
+MEGATRON = (
+    "megatron",
+    *(f"megatron.training{part}" for part in ("", ".arguments", ".tokenizer", ".tokenizer.tokenizer")),
+)
 DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
 
 
@@ -45,8 +58,76 @@ def left_over(flags):
     return [flag for flag in parsers().parse_known_args(flags)[1] if flag.startswith("--")]
 
 
-def test_there_are_three_profiles():
-    assert len(PROFILES) == 1 + 3
+def test_there_are_four_profiles():
+    assert len(PROFILES) == 1 + 4
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A function that runs the stage `base_model` of a profile on its checkpoint, made here, and gives its folder."""
+
+    def begin(profile, **qwen):
+        parameters = parameters_of(profile, monkeypatch)
+        folder = tmp_path / Path(parameters.model.base).name
+        folder.mkdir()
+        qwen_checkpoint(folder, **qwen)
+        values = composed(yaml.safe_load((ROOT / "params.yaml").read_text()), profile)
+        values["model"]["base"], values["slime"]["directory"] = str(folder), SLIME_DIR
+        monkeypatch.chdir(tmp_path)
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        base_model.main()
+        assert AutoTokenizer.from_pretrained(base_model.OUTPUT).chat_template
+        given = run_parameters(Config.model_validate(values))
+        return given, base_model.OUTPUT.resolve()
+
+    return begin
+
+
+@pytest.mark.parametrize("profile", PROFILES[1:])
+def test_a_profile_starts(profile, begun, tmp_path):
+    """Its checkpoint's special tokens and template, SLIME's check of the model's shape, and SLIME's rollout."""
+    parameters, base = begun(profile)
+    flags = pairs(arguments(parameters, base, tmp_path))
+    shape = {name[2:].replace("-", "_"): value and yaml.safe_load(value) for name, value in flags.items()}
+    shape["untie_embeddings_and_output_weights"] = "--untie-embeddings-and-output-weights" in flags
+    shape["norm_epsilon"] = float(shape["norm_epsilon"])
+    hf_check()(SimpleNamespace(**shape), AutoConfig.from_pretrained(base))
+    gpus = parameters.slime.nodes * parameters.slime.gpus_per_node
+    assert gpus % (int(flags["--tensor-model-parallel-size"]) * int(flags.get("--context-parallel-size") or 1)) == 0
+
+    train = {"games_per_step": 2, "samples_per_game": 2, "filters": ("no_failed_episode",)}
+    parameters = parameters.model_copy(update={"train": parameters.train.model_copy(update=train)})
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    engine = SGLangShaped(tokenizer, 0)
+    engine.engine.moods = 1000
+    args = args_of(parameters, base, tmp_path / "run", (), answering(engine), count=4)
+    init_http_client(args)
+    output = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
+    samples = [sample for group in output.samples for sample in group]
+    assert len(samples) == 4 and all(sum(sample.loss_mask) for sample in samples)
+    thought = tokenizer.decode(samples[0].tokens).count("<think>\n\n</think>")
+    assert (thought == 0) == parameters.model.thinking
+    assert len(converted(args, samples)["tokens"]) == 4
+
+
+def hf_check():
+    """SLIME's own, with Megatron stubbed as in SLIME's tests."""
+    modules = {name: ModuleType(name) for name in MEGATRON}
+    modules["megatron.training.arguments"].parse_args = modules["megatron.training.arguments"].validate_args = None
+    modules["megatron.training.tokenizer.tokenizer"]._vocab_size_with_padding = None
+    path = Path(SLIME_DIR, "slime/backends/megatron_utils/arguments.py")
+    spec = importlib.util.spec_from_file_location("slimes_megatron_arguments", path)
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stub in modules.items():
+            patch.setitem(sys.modules, name, stub)
+        spec.loader.exec_module(module)
+    return module._hf_validate_args
+
+
+def test_a_profile_with_qwen2s_vocabulary_is_refused_in_a_sentence(begun):
+    with pytest.raises(UserError, match="lacks Qwen3's chat markers"):
+        begun(PROFILES[1], added=ADDED[:8])
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -130,10 +211,16 @@ while [[ "$1" == -* ]]; do [[ "$1" == -w || "$1" == --exclude ]] && shift; shift
 exec "$@"
 """
 TRAINS = """
-import pathlib, sys
+import pathlib, sys, time
 import ray
 ray.init()
 saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
+step = 0
+while not (saved.parents[1] / "cut").exists():
+    print("trained step", step, flush=True)
+    step += 1
+    time.sleep(1)
+print("trained to the end")
 saved.mkdir(parents=True)
 (saved / "model.safetensors.index.json").write_text(str(ray.cluster_resources().get("GPU")))
 state = saved.parents[1] / "megatron/rollout/global_dataset_state_dict_1.pt"
@@ -142,11 +229,13 @@ state.touch()
 """
 
 
-def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
-    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME."""
+def test_the_slurm_script_brings_ray_up_and_a_cut_log_does_not_end_the_job(base, tmp_path):
+    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME. The stream of the log is cut three times."""
     (tmp_path / "slime").mkdir()
     (tmp_path / "slime/train.py").write_text(TRAINS)
-    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\necho 127.0.0.1\n"}.items():
+    (tmp_path / "slime/train_async.py").touch()
+    (tmp_path / "slime/setup.py").write_text('setup(version="0.3.1")')
+    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\nhostname\n"}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "gpus_per_node": 2}
@@ -154,10 +243,12 @@ def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
     parameters.write(tmp_path / PARAMETERS)
     (tmp_path / "run.py").write_text(
         "from pathlib import Path; from slim_rl.slime import launch; from slim_rl.slime.parameters import *\n"
+        "import os; from tests.slime.cutting import CuttingProxy\n"
+        "os.environ['RAY_API_SERVER_ADDRESS'] = CuttingProxy(8265, 3, Path('run/cut').touch).url\n"
         "launch.run(RunParameters.read(Path(PARAMETERS)), Path('.'), {}, {}, Path('run'))"
     )
     (tmp_path / "Makefile").write_text(f"repro:\n\t{sys.executable} run.py\n")
-    script = launch.sbatch(parameters, None, tmp_path)
+    script = sbatch(parameters, None, tmp_path)
     env = {
         **os.environ,
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
@@ -165,9 +256,13 @@ def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
         "SLURM_JOB_NODELIST": "one",
         "SLURM_NNODES": "1",
     }
-    job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True)
+    shown = tmp_path / "shown"
+    with shown.open("w") as output:
+        job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True, stdout=output)
     try:
         assert job.wait(300) == 0
     finally:
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
     assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"
+    told = [line for line in shown.read_text().splitlines() if line.startswith("trained")]
+    assert told == [*(f"trained step {step}" for step in range(len(told) - 1)), "trained to the end"]

@@ -1,8 +1,10 @@
 """What SLIME gets from the hooks, whatever a model, an engine or a partner do."""
 
+import asyncio
 import itertools
 import logging
 import pickle
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,18 +14,21 @@ from hypothesis import strategies as st
 from slime.utils.types import Sample
 
 from slim_rl.core.episode import Episode, TokenTrace, Turn
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.core.message import said
+from slim_rl.rollout import seating
+from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.runtime.journal import read_lines
-from slim_rl.slime import advantages, logs
+from slim_rl.slime import advantages, context, logs
 from slim_rl.slime.context import Context
 from slim_rl.slime.filters import keep_group
+from slim_rl.slime.generate import generate
 from slim_rl.slime.samples import Played
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests.babbler import Babbler
 from tests.settings import setting
-from tests.slime.support import SGLangShaped, converted, play, sample_of, slime
+from tests.slime.support import CONTEXT_TOKENS, TURN_TOKENS, SGLangShaped, answering, converted, play, sample_of, slime
 
 NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
@@ -49,7 +54,7 @@ def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, t
     assert trained[:prompt] == [0] * prompt
     assert sample.loss_mask == trained[prompt:]
     assert sample.rollout_log_probs == logprobs[prompt:]
-    assert 0 < len(sample.tokens) <= 400
+    assert 0 < len(sample.tokens) <= CONTEXT_TOKENS
     assert sample.remove_sample == (sample.status == Sample.Status.FAILED) and sample.reward is not None
 
 
@@ -109,12 +114,35 @@ def test_what_was_sampled_by_older_weights_can_be_masked(tokenizer, tasks):
     assert sum(sample.loss_mask[:before]) == 0 < sum(sample.loss_mask[before:])
 
 
-def test_an_abort_that_slime_did_not_ask_for_is_a_failure(tokenizer, tasks):
-    engine = SGLangShaped(tokenizer, 3, aborting=1.0)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_an_abort_that_slime_did_not_ask_for_costs_no_token(tokenizer, tasks, seed):
+    """New weights in the middle of a turn: what was sampled stays, and the rest is asked for."""
+    engine = SGLangShaped(tokenizer, seed, aborting=0.5)
     engine.asked_to_abort = False
-    with slime(tokenizer, engine) as args:
+    with slime(tokenizer, engine) as args, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slim_rl.slime.generate._PAUSE_SECONDS", 0)
         sample = play(args, sample_of(tasks[0]))
-    assert (sample.status, sample.reward, sample.remove_sample) == (Sample.Status.FAILED, 0.0, True)
+    assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED)
+    sampled = sum(len(ids) for _, ids, _ in engine.asked)
+    assert (
+        sum(sample.loss_mask) == sampled
+        and sample.tokens == sample.metadata["played"].episode.traces["player-1"].token_ids
+    )
+    for (asked, ids, _), (following, _, _) in itertools.pairwise(engine.asked):
+        assert following[: len(asked) + len(ids)] == [*asked, *ids]
+    for turn in sample.metadata["played"].episode.traces.values():
+        runs = [len(list(run)) for kept, run in itertools.groupby(turn.loss_mask) if kept]
+        assert max(runs, default=0) <= TURN_TOKENS  # the limit holds for a turn as a whole
+
+
+def test_an_engine_that_never_says_anything_fails_the_episode(tokenizer, tasks):
+    engine = SGLangShaped(tokenizer, 3, aborting=1.0)
+    engine.asked_to_abort, engine.rng = False, SimpleNamespace(random=lambda: 0.5, integers=lambda n: 0)
+    with slime(tokenizer, engine, slime={"retry_seconds": 0.5, "request_timeout_seconds": 0.2}) as args:
+        sample = play(args, sample_of(tasks[0]))
+    assert sample.status == Sample.Status.FAILED
+    assert "the engine ends every request by itself" in sample.metadata["played"].episode.error
 
 
 def test_a_failed_sample_is_played_afresh(tokenizer, tasks):
@@ -122,7 +150,8 @@ def test_a_failed_sample_is_played_afresh(tokenizer, tasks):
     with slime(tokenizer, engine) as args:
         engine.failing = 0.5
         sample = play(args, sample_of(tasks[0]))
-        while sample.status != Sample.Status.FAILED or not sample.response_length:
+        while sample.status != Sample.Status.FAILED or len(engine.asked) < 2:
+            engine.asked = []
             sample = play(args, sample_of(tasks[0]))
         engine.failing, engine.asked = 0.0, []
         sample.status = Sample.Status.ABORTED  # as SLIME may set it, when the sample comes back from its buffer
@@ -148,7 +177,7 @@ def test_failure_upon_failure_ends_the_training(tokenizer, tasks, caplog):
 
 def test_failed_samples_do_not_break_slimes_training_batch(tokenizer, tasks):
     """Also where filters of the user's own keep their group."""
-    with slime(tokenizer, SGLangShaped(tokenizer, 1, failing=0.5)) as args:
+    with slime(tokenizer, SGLangShaped(tokenizer, 1, failing=0.1)) as args:
         samples = [play(args, sample_of(tasks[n % 8], n)) for n in range(16)]
         data = converted(args, samples)
     assert {sample.status for sample in samples} >= {Sample.Status.FAILED, Sample.Status.COMPLETED}
@@ -156,6 +185,171 @@ def test_failed_samples_do_not_break_slimes_training_batch(tokenizer, tasks):
         data["tokens"], data["response_lengths"], data["loss_masks"], data["rollout_log_probs"], strict=True
     ):
         assert tokens and len(torch.tensor(mask)) == len(torch.tensor(logprobs)) == n
+
+
+REPLAYED = {"rollout_top_p": 0.9, "use_rollout_routing_replay": True, "num_layers": 2, "moe_router_topk": 1}
+
+
+class Routing(SGLangShaped):
+    """Answers with what SLIME replays in training: the experts of each token, and the tokens that top-p left."""
+
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False, more=None):
+        answer = await super().request(input_ids, sampling, sampling_params, given_up, more)
+        sampled = len(answer["meta_info"]["output_token_logprobs"])
+        assert more == {"return_routed_experts": True}
+        experts = torch.arange(2 * (len(input_ids) + sampled - 1), dtype=torch.int32)
+        left = {"top_p_token_ids": list(range(sampled)), "top_p_token_offsets": list(range(sampled + 1))}
+        answer["meta_info"] |= {"routed_experts": experts, **left}
+        return answer
+
+
+def test_routing_replay_and_top_p_have_all_that_slime_wants(tokenizer, tasks):
+    """Also of samples that failed or in which the policy never had a turn."""
+    with slime(tokenizer, Routing(tokenizer, 1, failing=0.3)) as args:
+        vars(args).update(REPLAYED)
+        samples = [play(args, sample_of(tasks[n % 8], n)) for n in range(16)]
+        data = converted(args, samples)
+    assert {sample.status for sample in samples} >= {Sample.Status.FAILED, Sample.Status.COMPLETED}
+    for tokens, experts in zip(data["tokens"], data["rollout_routed_experts"], strict=True):
+        assert experts.shape == (len(tokens) - 1, 2, 1)
+    for n, offsets in zip(data["response_lengths"], data["rollout_top_p_token_offsets"], strict=True):
+        assert len(offsets) == n + 1
+
+
+def test_a_frozen_opponent_plays_on_the_gpus_if_slime_serves_it(tokenizer, tasks, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "frozen")
+    name = str(tmp_path / "frozen")
+    engine, other = SGLangShaped(tokenizer, 1), SGLangShaped(tokenizer, 2)
+    engine.engine.moods = other.engine.moods = 1000
+    with slime(tokenizer, engine, games={"matching": {"seating": ["policy", f"checkpoint:{name}"]}}) as args:
+        args.sglang_model_routers = {"default": ("127.0.0.1", 1), name: ("127.0.0.1", answering(other))}
+        sample = play(args, sample_of(tasks[0]))
+    assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and other.asked
+    assert list(sample.metadata["played"].episode.traces) == ["player-1"]
+    assert sum(sample.loss_mask) == sum(len(ids) for _, ids, _ in engine.asked)
+
+
+class Queue:
+    """A partner that waits in a queue until it is let through."""
+
+    def __init__(self, player, free):
+        self.player, self.free, self.cancelled = player, free, 0
+        self.recall = player.recall
+
+    async def respond(self, observation, tools=()):
+        try:
+            await self.free.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return await self.player.respond(observation, tools)
+
+
+def test_a_full_rollout_does_not_wait_in_a_partners_queue(tokenizer, tasks, monkeypatch):
+    free, queues = asyncio.Event(), []
+
+    def maker(seat):
+        player = seating._scripted("scripted")(seat)
+        queues.append(Queue(player, free))
+        return queues[-1]
+
+    monkeypatch.setattr(context, "service_makers", lambda names, services: {"service:gpt": maker})
+    games = {"matching": {"seating": ["policy", "service:gpt"]}}
+    engine = SGLangShaped(tokenizer, 1)
+    engine.engine.moods = 1000  # it asks a question
+    with slime(tokenizer, engine, games=games, services={"gpt": {}}) as args:
+
+        async def full():
+            playing = asyncio.create_task(generate(args, sample_of(tasks[0]), {"max_new_tokens": 16}))
+            while not queues or not engine.asked:
+                await asyncio.sleep(0.01)
+            args.state.aborted = True
+            return await asyncio.wait_for(playing, 5)
+
+        sample = asyncio.run(full())
+        assert sample.status == Sample.Status.ABORTED and queues[0].cancelled == 1 and sample.response_length
+        said = list(sample.tokens)
+        args.state.aborted = False
+        free.set()
+        again = play(args, sample)
+    assert again.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and again.tokens[: len(said)] == said
+
+
+def test_a_partner_that_is_gone_ends_the_training(tokenizer, tasks, matching, monkeypatch):
+    """After `retry_seconds`, not after thousands of episodes, and the sentence says who."""
+
+    class Gone:
+        recall = None
+
+        async def respond(self, observation):
+            raise PlayerFailed from ConnectionError("nobody answers at partner.example")
+
+    monkeypatch.setattr(type(matching.taskset), "player", lambda *given: Gone())
+    engine = SGLangShaped(tokenizer, 1)
+    engine.engine.moods = 1000
+    with slime(tokenizer, engine, slime={"retry_seconds": 1, "request_timeout_seconds": 0.5}) as args:
+        args.rollout_batch_size, args.n_samples_per_prompt = 50, 20
+        began, played = time.monotonic(), 0
+        with pytest.raises(
+            UserError, match="episodes failed in a row, the last with: ConnectionError: nobody answers at"
+        ):
+            while time.monotonic() - began < 60:
+                play(args, sample_of(tasks[0], played))
+                played += 1
+                time.sleep(0.002)
+    assert time.monotonic() - began >= 1 and 499 <= played < 1999
+
+
+def test_an_episode_that_its_partner_failed_is_played_again(tokenizer, tasks, matching, monkeypatch):
+    kind, calls = type(matching.taskset), itertools.count()
+    steady = kind.player
+
+    class OnceGone:
+        def __init__(self, partner):
+            self.partner, self.recall = partner, partner.recall
+
+        async def respond(self, observation):
+            if next(calls) == 0:
+                raise PlayerFailed from ConnectionError("gone for a moment")
+            return await self.partner.respond(observation)
+
+    monkeypatch.setattr(kind, "player", lambda *given: OnceGone(steady(*given)))
+    engine = SGLangShaped(tokenizer, 1)
+    engine.engine.moods = 1000
+    with slime(tokenizer, engine) as args:
+        sample = play(args, sample_of(tasks[0]))
+    assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and next(calls) > 1
+    assert sample.tokens == sample.metadata["played"].episode.traces["player-1"].token_ids
+
+
+def test_all_episodes_are_in_the_shards_and_both_means_are_logged(kuhn_run, tmp_path):
+    """96 played, 32 kept: what is trained on is not what the policy plays like."""
+    groups = []
+    for number in range(24):
+        group = [play(kuhn_run, kuhn_sample(4 * number + n, size=4)) for n in range(4)]
+        for pair in group:
+            for sample in pair:
+                episode = sample.metadata["played"].episode
+                episode.rewards = {seat: float(number < 8) for seat in episode.rewards}
+        groups.append(group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "slim_rl.slime.filters.first_objection",
+            lambda group, names: None if group[0].rewards["first"] else "reward_varies",
+        )
+        kept = [group for group in groups if keep_group(kuhn_run, group).keep]
+    logs.log_rollout(7, kuhn_run, [s for group in kept for pair in group for s in pair], None, 1.0)
+    shard = list(read_episodes(tmp_path / "rollouts"))
+    assert len(shard) == 96 and sum(not episode.dropped for episode in shard) == 32
+    assert {episode.dropped for episode in shard} == {"", "reward_varies"}
+    curve = read_frame(tmp_path / "rollouts")
+    assert len(curve) == 96 and curve["reward.first"].mean() == pytest.approx(1 / 3)
+    (metrics,) = kuhn_run.logged
+    assert (metrics["rollout/reward"], metrics["rollout/all/reward"]) == (1.0, pytest.approx(1 / 3))
+    (line,) = read_lines(tmp_path / "metrics.jsonl")
+    assert line["step"] == 7 and line["metrics"]["all/env/kuhn/episodes"] == 96
+    logs.log_rollout(8, kuhn_run, [s for pair in groups[0] for s in pair], None, 1.0)
+    assert len(list(read_episodes(tmp_path / "rollouts/step-00008"))) == 4  # nothing of the last rollout
 
 
 def sample_with(reward, group=0, seat="a", status="completed", text="a"):

@@ -73,7 +73,9 @@ def echo():
         (kuhn, {"average_over": "episodes", "advantage": "role"}),
         (kuhn, {"average_over": "episodes", "advantage": f"{__name__}:by_token"}),
         (kuhn, {"divide_by_std": False, "clip_high": 0.28, "temperature": 0.7, "kl_coefficient": 0.1}),
+        (kuhn, {"average_over": "episodes", "kl_coefficient": 0.2, "kl_estimator": "k2"}),
         (echo, {"advantage": f"{__name__}:by_token"}),
+        (echo, {"average_over": "episodes", "advantage": f"{__name__}:by_token", "clip_low": 0.1}),
     ],
 )
 def test_slimes_loss_is_ours(loss, game, train, base):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from aiohttp import web
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.http_utils import init_http_client
@@ -17,7 +16,6 @@ from slime.utils.misc import load_function
 from slime.utils.types import Sample
 
 from slim_rl.core.episode import TokenTrace
-from slim_rl.engines.engine import Sampling
 from slim_rl.engines.model import load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
@@ -26,7 +24,7 @@ from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.samples import request_of
 from slim_rl.training.grpo import TrainedSequence, sequences, update
 from tests.echo import EchoEngine, echo_tokenizer
-from tests.slime.support import QWEN, Serving, SGLangShaped, converted, slime_args
+from tests.slime.support import QWEN, SGLangShaped, answering, converted, slime_args
 
 SEAT, CELLS_ASKED = "player-1", "player-1.cells_asked"
 
@@ -93,7 +91,8 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
         TrainedSequence(TokenTrace(ids, [0] * (len(ids) - n) + mask, [0.0] * (len(ids) - n) + logprobs), value, i)
         for i, (ids, n, mask, logprobs, value) in enumerate(zip(*(data[name] for name in columns), strict=True))
     ]
-    episodes = sorted(read_episodes(rollout.folder / "rollouts"), key=lambda e: e.game_id)
+    trained_on = (e for e in read_episodes(rollout.folder / "rollouts") if not e.dropped)
+    episodes = sorted(trained_on, key=lambda e: e.game_id)
     groups = [list(g) for _, g in itertools.groupby(episodes, key=lambda e: e.game_id)]
     ours = sequences(rollout.parameters.train, groups, {})
 
@@ -130,16 +129,7 @@ def echo(tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     (tmp_path / "base/config.json").write_text(json.dumps(QWEN))
     engine = SGLangShaped(tokenizer, 0, engine=EchoEngine(tokenizer, looks=2))
-
-    async def handle(request):
-        if request.path != "/generate":
-            return web.json_response({"workers": []})
-        given = await request.json()
-        params = given["sampling_params"]
-        sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
-        return web.json_response(await engine.request(given["input_ids"], sampling))
-
-    return tmp_path / "base", Serving(handle).port
+    return tmp_path / "base", answering(engine)
 
 
 def test_tools_and_several_games_are_played_as_on_the_local_backend(echo, tmp_path):

@@ -1,0 +1,54 @@
+"""The metrics of a run under way, from SLIME's processes to the stage that waits for them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from slim_rl.runtime.journal import append_line, read_lines
+
+HELD_OUT = "held_out"
+"""What SLIME calls the evaluation on held-out tasks."""
+METRICS = "metrics.jsonl"
+"""In the folder of a run, a line for each rollout and each evaluation."""
+
+
+Log = Callable[[dict[str, float], int], None]
+
+
+def note_metrics(folder: Path, step: int, metrics: dict[str, float]) -> None:
+    append_line(folder / METRICS, {"step": step, "metrics": metrics})
+
+
+def held_out(folder: Path) -> pd.DataFrame:
+    """The evaluations on held-out tasks so far: `step`, and the metrics of `slim_rl.rollout.summary.describe`."""
+    prefix = f"{HELD_OUT}/"
+    rows: dict[int, dict[str, float]] = {}  # a step that was repeated counts once
+    for line in read_lines(folder / METRICS):
+        if found := {name.removeprefix(prefix): value for name, value in line["metrics"].items() if prefix in name}:
+            rows[line["step"]] = {"step": line["step"], **found}
+    return pd.DataFrame([rows[step] for step in sorted(rows)])
+
+
+class Progress:
+    """Passes the metrics in `folder` on, each step once.
+
+    Args:
+        saved: steps with a checkpoint. SLIME goes on after the last of them, so what came later comes again.
+        log: is called with the metrics and their step.
+    """
+
+    def __init__(self, folder: Path, saved: Sequence[int], log: Log):
+        self._path, self._log = folder / METRICS, log
+        lines = list(read_lines(self._path))
+        self._told = len(lines)
+        kept = {(line["step"], *line["metrics"]): line for line in lines if saved and line["step"] <= saved[-1]}
+        for line in sorted(kept.values(), key=lambda line: line["step"]):
+            log(line["metrics"], line["step"])
+
+    def tell(self) -> None:
+        """Pass on what is new."""
+        lines = list(read_lines(self._path))[self._told :]
+        self._told += len(lines)
+        for line in lines:
+            self._log(line["metrics"], line["step"])

@@ -1,0 +1,149 @@
+"""`slime.mode: fully_async`: rollouts from episodes that go on through updates of the weights."""
+
+import asyncio
+import itertools
+import json
+import threading
+from collections import defaultdict
+from contextlib import contextmanager
+
+import pytest
+from slime.rollout.data_source import RolloutDataSourceWithBuffer
+from slime.utils.http_utils import init_http_client
+from slime.utils.misc import load_function
+from slime.utils.types import Sample
+
+from slim_rl.core.errors import UserError
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.slime.context import Context
+from tests.slime.support import QWEN, SGLangShaped, answering, slime_args
+
+GROUPS, SIZE = 4, 4
+
+
+class Pausing(SGLangShaped):
+    """Ends the requests under way as aborted when the weights change, as SGLang's `/pause_generation` does."""
+
+    paused, weights = False, 0
+
+    async def request(self, input_ids, sampling, *_):
+        while self.paused:
+            await asyncio.sleep(0.005)
+        began = self.weights
+        answer = await super().request(input_ids, sampling)
+        told = self.asked.pop()  # nothing else ran since it was added
+        await asyncio.sleep(self.rng.random() / 20)
+        if self.weights != began:
+            cut, meta = int(self.rng.integers(len(told[1]))), answer["meta_info"]
+            told = told[0], told[1][:cut], told[2][:cut]
+            meta["output_token_logprobs"], meta["finish_reason"] = (
+                meta["output_token_logprobs"][:cut],
+                {"type": "abort"},
+            )
+        self.asked.append(told)
+        return answer
+
+    @contextmanager
+    def updated(self):
+        """New weights, again and again."""
+        ended = threading.Event()
+
+        def update():
+            while not ended.wait(0.1):
+                self.paused, self.weights = True, self.weights + 1
+                ended.wait(0.03)
+                self.paused = False
+
+        updating = threading.Thread(target=update)
+        updating.start()
+        yield
+        ended.set()
+        updating.join()
+
+
+@pytest.fixture
+def run(tokenizer, tmp_path):
+    """A function that gives SLIME's arguments for an engine behind its router."""
+    tokenizer.save_pretrained(tmp_path / "base")
+    (tmp_path / "base/config.json").write_text(json.dumps(QWEN))
+    contexts = []
+
+    def begin(engine, **changes):
+        slime = {"mode": "fully_async", "colocate": False, "rollout_gpus": 1, "evaluate_every": None}
+        changes = {"train": {"games_per_step": GROUPS, "samples_per_game": SIZE}, "slime": slime, **changes}
+        _, args = slime_args(tmp_path / "base", tmp_path / "run", (), answering(engine), **changes)
+        args.sglang_model_routers = None
+        init_http_client(args)
+        contexts.append(Context.of(args))
+        return args
+
+    yield begin
+    for context in contexts:
+        if context.player:
+            context.player.worker.stop()
+
+
+def rollouts(args):
+    """One after the other, as SLIME's rollout manager has them played."""
+    play, source = load_function(args.rollout_function_path), RolloutDataSourceWithBuffer(args)
+    return (play(args, number, source) for number in itertools.count())
+
+
+def test_ten_rollouts_with_new_weights_between_them(run, tokenizer, tmp_path):
+    engine = Pausing(tokenizer, 0, failing=0.005)
+    args, aborted = run(engine), 0
+    args.use_wandb = args.use_tensorboard = False
+    log = load_function(args.custom_rollout_log_function_path)
+    samples = []
+    with engine.updated():
+        for number, output in enumerate(itertools.islice(rollouts(args), 10)):
+            assert [len(group) for group in output.samples] == [SIZE] * GROUPS
+            of_rollout = list(itertools.chain.from_iterable(output.samples))
+            log(number, args, of_rollout, output.metrics, 1.0)
+            samples += of_rollout
+    answers = defaultdict(list)
+    for asked, ids, logprobs in engine.asked:
+        answers[tuple(asked)].append((ids, logprobs))
+    for sample in samples:
+        assert sample.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) and not sample.remove_sample
+        aborted += check_tokens(sample, answers)
+    assert aborted > 10, "no turn was cut by new weights"
+    episodes = list(read_episodes(tmp_path / "run/rollouts"))
+    assert len({episode.episode_id for episode in episodes}) == len(episodes)
+    assert sum(not episode.dropped for episode in episodes) == 10 * GROUPS * SIZE
+
+
+def check_tokens(sample, answers):
+    """All sampled tokens are answers to what stands before them; returns how many turns are of more than one answer."""
+    prompt, cut = len(sample.tokens) - sample.response_length, 0
+    mask, logprobs = [0] * prompt + sample.loss_mask, [0.0] * prompt + sample.rollout_log_probs
+    trace = sample.metadata["played"].episode.traces["player-1"]
+    assert (sample.tokens, mask, logprobs) == (trace.token_ids, trace.loss_mask, trace.logprobs)
+    place = 0
+    while place < len(mask):
+        if not mask[place]:
+            place += 1
+            continue
+        parts = 0
+        while place < len(mask) and mask[place]:
+            ids, _ = next(
+                (ids, said)
+                for ids, said in answers[tuple(sample.tokens[:place])]
+                if ids and sample.tokens[place : place + len(ids)] == ids and logprobs[place : place + len(ids)] == said
+            )
+            place, parts = place + len(ids), parts + 1
+        cut += parts > 1
+    return cut
+
+
+def test_what_ends_the_training_ends_it(run, tokenizer):
+    """SLIME's own worker logs what an episode raises, and its rollout waits for ever."""
+    engine = SGLangShaped(tokenizer, 0, failing=1.0)
+    with pytest.raises(UserError, match=r"episodes failed in a row, the last with: .*gone"):
+        next(rollouts(run(engine)))
+
+
+def test_it_does_not_evaluate(run, tokenizer):
+    args = run(SGLangShaped(tokenizer, 0))
+    with pytest.raises(ValueError, match="cannot evaluate"):
+        load_function(args.rollout_function_path)(args, 0, None, evaluation=True)
