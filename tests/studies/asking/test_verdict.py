@@ -32,11 +32,11 @@ def verdict(tmp_path_factory):
         played = play(game, player, policy, count, partner=partner)
         return sample(tmp_path_factory.mktemp("played"), game, player, played, chosen).episodes
 
-    def verdict(parameters, base, trained, partner="scripted", bayes="bayes", count=101):
+    def verdict(parameters, base, trained, partner="scripted", bayes="bayes", optimal="optimal", count=101):
         game = game_of(**parameters)
         players = {"base": base, "base-asks-on": replace(base, cells=9)}
-        players |= {"bayes": bayes, "optimal": "optimal", "asks-all-random": "asks-all-random"}
-        frames = {name: episodes(game, policy, partner, count) for name, policy in players.items()}
+        players |= {"bayes": bayes, "optimal": optimal, "asks-all-random": optimal and "asks-all-random"}
+        frames = {name: episodes(game, policy, partner, count) for name, policy in players.items() if policy}
         frames["trained"] = episodes(game, trained, partner, count, chosen=True)
         if frames["trained"]["reward"].mean() < frames["base"]["reward"].mean() + 0.02:
             return judge(evidence(frames, None))  # there is no gain to explain
@@ -100,3 +100,9 @@ def test_pooled_the_run_is_the_unit(run):
     assert same.gain.mean == pytest.approx(one["gain"]) and same.gain.se == pytest.approx(0.01 / 3**0.5)
     apart = pooled_evidence([{**one, "gain": gain} for gain in (0.3, 0.01, -0.1)])
     assert judge(apart).outcome == "asks more without gain"
+
+
+def test_without_an_optimal_asker_a_model_that_asks_shows_what_asking_can_earn(verdict):
+    """As in the profiles of large boards."""
+    found = verdict(FREE, SELDOM, Policy(9, compound=True), optimal=None)
+    assert found.outcome == "supported"
