@@ -17,7 +17,6 @@ ANSWERS = (
     "{reviewer} - {paper}: {number}.",
     "{reviewer} on {paper}: {number}.",
     "{reviewer} for {paper} gets {number}.",
-    "It is {number}.",
 )
 UNKNOWN = ("I do not know {reviewer}'s score for {paper}.", "I do not know.", "I do not see that score.")
 VAGUE = ("Hard to say in general.", "I would rather not say.")
@@ -27,7 +26,7 @@ HELD_OUT_ANSWERS = (
     "{reviewer} for {paper}: {number}.",
     "I see {reviewer} on {paper} gets {number}.",
     "{reviewer}'s {paper}: {number}.",
-    "I see {number}.",
+    "I get {reviewer} on {paper}: {number}.",
 )
 HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "I do not know that score.")
 
