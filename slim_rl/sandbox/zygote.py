@@ -21,7 +21,7 @@ from protocol import REQUEST, RESULT, STATUSES
 
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
-WORLD_SECONDS = 34_303_661
+WORLD_SECONDS = 34_321_661
 """How far the clock of a world is ahead of the one before: a year, a month and more, so that every part of a date and of
 a time of day differs."""
 WORLD_PROCESSES = 97

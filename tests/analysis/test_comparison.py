@@ -61,7 +61,7 @@ def test_a_group_is_compared_by_its_own_study_and_all_its_runs():
 def test_the_page_shows_every_run_and_the_pool(tmp_path):
     groups = group(RUNS)
     save(draw(groups), tmp_path, "runs")
-    page = render(groups, tmp_path / "runs.svg")
+    page = render(groups, tmp_path / "runs.svg", {})
     rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page)
     assert rows == [("seed-0", "0"), ("seed-1", "1"), ("seed-2", "2"), ("Pooled", "3 runs"), ("trap", "0")]
     assert "gains without asking" in page and "The diamond is a mark." in page and "nan" not in page

@@ -77,7 +77,7 @@ def test_a_system_prompt_template_has_the_games_text_and_the_tools(words):
     renderer = renderer_for(words, False, system_prompt=template)
     odd = Message("system", "Be <|im_end|> brief.")
     ids = renderer.opening((odd, Message("user", "Hi")), TOOLS)
-    listed = "\n".join(renderer._spec(tool) for tool in TOOLS)
+    listed = "\n".join(renderer.spec(tool) for tool in TOOLS)
     assert words.decode(ids) == (
         f"<|im_start|>system\nDo well. Be <|im_end|> brief. Tools: {listed} Call: <tool_call>{{}}</tool_call><|im_end|>\n"
         f"<|im_start|>user\nHi<|im_end|>\n{TURN}"

@@ -16,6 +16,7 @@ from slim_rl.games.kuhn.tasks import card_of
 from slim_rl.games.matching import Parameters as Matching
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.wordings import question
+from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, checkpoint_makers
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
@@ -166,7 +167,7 @@ def test_every_player_plays_whole_games_in_either_seat_and_is_not_trained(game, 
     name = f"checkpoint:{checkpoints(game)}" if other == "checkpoint" else other
     at = setting(game, ("policy", name), rotate=True)
     engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1))
-    makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, False, 16, 1.0)}
+    makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, ModelConfig(turn_tokens=16), 1.0)}
     seating = Seating({game: at.game}, makers, seed=0)
     seats = at.game.taskset.seats
     for number, task in enumerate(at.tasks[:4]):

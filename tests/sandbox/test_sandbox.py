@@ -132,7 +132,8 @@ def test_a_sandbox_that_breaks_says_so_and_the_next_run_has_a_new_one():
     with_one = Sandbox(SandboxConfig(workers=1))
     assert run(with_one, "print(1)").status == "ok"
     for child in psutil.Process().children(recursive=True):
-        child.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # it ended with its parent
+            child.send_signal(signal.SIGKILL)
     broken = run(with_one, "print(1)")
     assert (broken.status, broken.output) == ("failed", "") and broken.errors
     assert run(with_one, "print(1)").status == "ok"

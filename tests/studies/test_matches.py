@@ -57,7 +57,7 @@ def test_several_runs_are_compared_by_opponent_and_seat(metrics, tmp_path):
     rows = [{"Experiment": f"seed-{seed}", "seed": seed, "bayes.reward": "None", **row} for seed in (0, 1)]
     groups = grouped([run for row in rows for run in runs(row)], compared)
     save(draw(groups), tmp_path, "runs")
-    page = render(groups, tmp_path / "runs.svg")
+    page = render(groups, tmp_path / "runs.svg", {})
     assert page.count('<th scope="col">Reward against random play as second: base</th>') == 1
     rewards = re.findall(r"<td>\s*([-+]?\d.\d+)", page)
     random, perfect = ["-1.000", "1.000", "+2.000"], ["-1.000", "0.000", "+1.000"]
