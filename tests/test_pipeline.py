@@ -88,7 +88,14 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
     changes = {
         "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
         "services": {"partner": service},
-        "studies": {"asking": {"references": ["asks-4-random"], "human_references": [], "transplant_games": 0}},
+        "studies": {
+            "asking": {
+                "references": ["asks-4-random"],
+                "human_references": [],
+                "transplant_games": 0,
+                "transfer_games": 0,
+            }
+        },
     }
     parameters = yaml.safe_load((copy / "params.yaml").read_text())
     (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
