@@ -45,7 +45,7 @@ def make_tiny(config: Config) -> None:
     made, warm = config.model, config.warmstart
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
-    first = shown.alternating(TOKENIZER_GAMES * len(games))
+    first = shown.alternating(TOKENIZER_GAMES * len(games))  # evenly over all lessons
     tokenizer = small_tokenizer(chat_corpus(first), shown.words)
     renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
     trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]

@@ -60,8 +60,10 @@ class Demonstrations:
         return self._show(number, number < self._last_seat)
 
     def alternating(self, count: int) -> list[Demonstration]:
-        """The first `count` tasks, shown by the policy's seats in turn."""
-        return [self._show(number, False) for number in range(min(count, len(self)))]
+        """`count` tasks evenly over all of them, because demonstrations may come in lessons; shown by the policy's seats in
+        turn."""
+        count = min(count, len(self))
+        return [self._show(number * len(self) // count, False) for number in range(count)]
 
     @property
     def words(self) -> list[str]:

@@ -49,10 +49,6 @@ class Parameters(GameParameters):
     instructions: Literal["full", "short"] = "full"
     """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
     has learnt."""
-    phrase_tokens: bool = True
-    """A tokenizer made for this game has a token for each phrase around a reviewer's name, "Ava Li - BLEU: " for
-    example, so a cell is one token. Without, it has one for each word; then a model of a million weights takes hours,
-    not minutes, to read answers well: see docs/asking.md."""
     max_questions: int = Field(9, ge=1)
     """Maximum questions per demonstration."""
 

@@ -9,7 +9,6 @@ from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, 
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.language import Limits, prompt
-from slim_rl.games.matching.names import REVIEWERS
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.rules import SEATS, MatchingGame
 from slim_rl.games.matching.scripted import ShyPartner, demonstrate, demonstrate_answers, reference_player
@@ -30,10 +29,10 @@ class MatchingTaskset:
 
     seats = SEATS
     study = "asking"
+    words = ()
 
     def __init__(self, parameters: Parameters, seed: int):
         self.parameters, self._seed = parameters, seed
-        self.words = REVIEWERS if parameters.phrase_tokens else ()
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed
