@@ -29,7 +29,7 @@ def test_the_last_seat_is_shown_alone_first(both_seats):
     seats = [last] * 6 + [first, last] * 3
     assert [shown[n] for n in range(len(shown))] == list(map(taskset.demonstrate, tasks, seats))
     # A tokenizer made from these has the words of both seats.
-    assert shown.alternating(4) == list(map(taskset.demonstrate, tasks[:4], [first, last] * 2))
+    assert shown.alternating(4) == list(map(taskset.demonstrate, tasks[::3], [first, last] * 2))
     assert len(shown.alternating(100)) == 12
 
 

@@ -6,6 +6,7 @@ many to take. The choice between them is made in the first token of a turn, and 
 weighted by the probability that a demonstrator goes on or stops.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -57,13 +58,16 @@ class Demonstrations:
         return len(self._drawn)
 
     def __getitem__(self, number: int) -> Demonstration:
-        return self._show(number, number < self._last_seat)
+        name, place = self._drawn[number]
+        return self._show(name, place, -1 if number < self._last_seat else place)
 
     def alternating(self, count: int) -> list[Demonstration]:
         """`count` tasks evenly over all of them, because demonstrations may come in lessons; shown by the policy's seats in
         turn."""
         count = min(count, len(self))
-        return [self._show(number * len(self) // count, False) for number in range(count)]
+        chosen = [self._drawn[number * len(self) // count] for number in range(count)]
+        turns = {name: itertools.count() for name in self._games}
+        return [self._show(name, place, next(turns[name])) for name, place in chosen]
 
     @property
     def words(self) -> list[str]:
@@ -71,11 +75,9 @@ class Demonstrations:
         words = [taskset.words for taskset in self._tasksets.values()]
         return list(dict.fromkeys(word for of_one in words for word in of_one)) if all(words) else []
 
-    def _show(self, number: int, by_the_last_seat: bool) -> Demonstration:
-        name, place = self._drawn[number]
+    def _show(self, name: str, place: int, seat: int) -> Demonstration:
         seats = policy_seats(self._games[name])
-        seat = seats[-1 if by_the_last_seat else place % len(seats)]
-        return self._tasksets[name].demonstrate(self._tasks[name][place], seat)
+        return self._tasksets[name].demonstrate(self._tasks[name][place], seats[seat % len(seats)])
 
 
 _BY_CHOICE = 0.1

@@ -61,3 +61,11 @@ def test_each_word_is_one_token_and_no_token_spans_two(tokenizer):
     said = "[message] What is Ava Li's score for BLEU?"
     tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode(said, add_special_tokens=False))
     assert tokens == ["[message]", " What", " is", " Ava", " Li", "'s", " score", " for", " BLEU", "?"]
+
+
+def test_the_tokenizer_of_a_run_has_seen_questions_and_answers():
+    """Demonstrations come in lessons, and the first ones ask nothing."""
+    taught = Demonstrations(load_games({"matching": game_parameters("matching", {"patience": (1, 5)})}, 0), 2048, 0)
+    tokenizer = small_tokenizer(chat_corpus(taught.alternating(128)), taught.words)
+    for text in (question(0, 1), f"[message] {answer(1, 2, 42)}"):
+        assert not any(token.startswith("<0x") for token in tokenizer.tokenize(text))
