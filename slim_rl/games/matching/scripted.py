@@ -158,8 +158,8 @@ def reference_player(
 
     `random` proposes at random; `own-view` what it sees is best for; `bayes` too, and infers from how boards are
     selected. `asks-K-random`, `asks-K-useful` and `asks-K-table` ask about K cells, a number or `all`, whatever that
-    costs. `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead; with
-    three reviewers that is within .002 of the reward of looking three steps ahead.
+    costs. `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead,
+    which is near the exact optimum, not on it.
 
     Raises:
         ValueError: there is no reference of this name.
