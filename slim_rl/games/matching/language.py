@@ -35,6 +35,11 @@ class Limits(NamedTuple):
     price: int = 0
     """Percent of the best sum that each cell asked for costs the one who asks."""
 
+    @property
+    def of_asking(self) -> bool:
+        """Whether asking costs anything."""
+        return self.patience is not None or self.price > 0
+
 
 class Turn(NamedTuple):
     act: Act
@@ -55,13 +60,29 @@ def prompt(numbers: np.ndarray, private_scale: bool, limits: Limits, partner: bo
     """
     size = len(numbers)
     rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
-    told = [f"You have {limits.max_turns // 2} turns."]
-    if limits.patience is not None:
-        told.append(f"{'You tell' if partner else 'Your partner tells'} at most {limits.patience} scores.")
+    cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p]}" for r, p in np.argwhere(numbers >= 0))
+    return rules + _BOARD + ("\n".join(cells) or "nothing") + "\n" + left(limits, partner=partner)
+
+
+def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) -> str:
+    """What a player still has: turns, and what asking costs it or how many scores its partner still tells.
+
+    Args:
+        turns: that both players have taken.
+        asked: cells that were asked for.
+        partner: whether it is the second player, whose patience it is.
+    """
+    told = [f"You have {_count((limits.max_turns - turns + 1) // 2, 'turn')} left."]
     if limits.price:
         told.append(f"Each score asked for costs {limits.price} percent.")
-    cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p]}" for r, p in np.argwhere(numbers >= 0))
-    return rules + " ".join(told) + "\n" + _BOARD + ("\n".join(cells) or "nothing")
+    if limits.patience is not None:
+        more = max(0, limits.patience - asked)
+        told.append(f"{'You tell' if partner else 'Your partner tells'} {_count(more, 'more score')}.")
+    return " ".join(told)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def read_prompt(text: str) -> np.ndarray | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
-from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, parse_turn, prompt
+from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, left, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_cells, told_numbers
 
@@ -81,7 +81,10 @@ class MatchingGame:
         return self.board.masks[player] | self._asking[player].learned
 
     def observe(self, seat: str) -> str:
-        unseen = self._unseen[SEATS.index(seat)]
+        player = SEATS.index(seat)
+        unseen = self._unseen[player]
+        if player == 0 and self.turns and unseen and self.limits.of_asking and self.proposal is None:
+            unseen.append(left(self.limits, self.turns, self._asking[0].cells))
         text = "\n".join(unseen)
         unseen.clear()
         return text

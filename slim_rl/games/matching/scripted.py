@@ -115,7 +115,7 @@ class ReferencePlayer(ScriptedPlayer):
         return "[propose] " + format_proposal(tuple(int(paper) for paper in best))
 
     def hear(self, reply: str) -> None:
-        if self._asked and (number := re.search(r"\d+", reply)):
+        if self._asked and (number := re.search(r"\d+", reply.partition("\n")[0])):
             self._values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
         self._asked = None
 
