@@ -39,7 +39,8 @@ class MatchingTaskset:
         (not in demonstrations, which no file stores); and what asking costs there.
 
         Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
-        after many answers has to read scores first.
+        after many answers has to read scores first. Their turns have nothing to do with the partner's patience, and are
+        often few: a demonstrator knows when to stop only where its turns end.
         """
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
@@ -53,6 +54,8 @@ class MatchingTaskset:
                 board = _with_more_seen(board, rng) if shown and sees_more else board
                 state = board.to_game_state()
             limits = _drawn_limits(given, rng)
+            if shown and limits.of_asking:
+                limits = limits._replace(max_turns=2 * int(rng.integers(1, _most_turns(given) // 2 + 1)))
             state |= {"max_turns": limits.max_turns, "price": limits.price}
             if limits.patience is not None:
                 state["patience"] = limits.patience
@@ -117,6 +120,13 @@ def _drawn_limits(given: Parameters, rng: np.random.Generator) -> Limits:
     patience = int(rng.integers(given.patience[0], given.patience[1] + 1))
     turns = max(2, patience + 1 + int(rng.integers(given.spare_turns[0], given.spare_turns[1] + 1)))
     return Limits(min(2 * turns, given.max_turns), patience, price)
+
+
+def _most_turns(given: Parameters) -> int:
+    """The largest turn limit of a game, of both players together."""
+    if given.patience is None:
+        return given.max_turns
+    return min(2 * (given.patience[1] + 1 + given.spare_turns[1]), given.max_turns)
 
 
 def _whole(task: Task, name: str, default: int | None = None) -> int:
