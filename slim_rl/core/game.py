@@ -185,6 +185,8 @@ class Demonstration(NamedTuple):
     """What would end the game well instead of turn i, None where it cannot be ended; one more than `turns`.
     The last one is always there: where no way out is shown, it is simply the seat's last turn."""
     tools: Sequence[Tool] = ()
+    stopping: Sequence[float] = ()
+    """How likely the demonstrator stops before turn i; `warmstart.stop_probability` where nothing is said."""
 
     def read(self, i: int) -> Sequence[Message]:
         """Observation i as messages."""

@@ -108,7 +108,8 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     """A demonstration in tokens.
 
     Args:
-        stop_probability: that a demonstrator closes instead of taking one more turn.
+        stop_probability: that a demonstrator closes instead of taking one more turn, where `demonstration` leaves it
+            open.
     """
     path: list[int] = []
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
@@ -118,7 +119,8 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
         read = demonstration.read(i)
         path += renderer.continuation(read) if i else renderer.opening(read, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
-        stop = 0.0 if closing is None else stop_probability if may_stop else 1.0
+        likely = demonstration.stopping[i] if demonstration.stopping else stop_probability
+        stop = 0.0 if closing is None else likely if may_stop else 1.0
         if closing is not None:
             closings.append((len(path), renderer.turn(closing), stop))
         if not last:

@@ -80,6 +80,10 @@ class MatchingGame:
         player = SEATS.index(seat)
         return self.board.masks[player] | self._asking[player].learned
 
+    def cells_asked(self, seat: str) -> int:
+        """How many cells a player has asked for, each counted once in a message."""
+        return self._asking[SEATS.index(seat)].cells
+
     def observe(self, seat: str) -> str:
         player = SEATS.index(seat)
         unseen = self._unseen[player]

@@ -201,12 +201,14 @@ def _random_asker(game: MatchingGame, questions: int, seed: int) -> ReferencePla
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells at random, with a shy partner.
 
-    It neither chooses well nor stops well. Its proposals are the best by what it knows.
+    It neither chooses well nor stops well: when it stops is a habit, see `_habit`. Its proposals are the best by what it
+    knows.
     """
     agent, partner = game.seats
     asker = _random_asker(game, questions, seed)
     shy = ShyPartner(game.view(partner), parameters, game.limits, seed + 1)
     observations, turns, closings = [game.observe(agent)], [], [asker.proposal()]
+    stopping = [_habit(game)]
     while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
         game.step(turn)
@@ -214,7 +216,21 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         observations.append(game.observe(agent))
         asker.hear(observations[-1])
         closings.append(asker.proposal())
-    return Demonstration(observations, turns, closings)
+        stopping.append(_habit(game))
+    return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
+
+
+def _habit(game: MatchingGame) -> float:
+    """How likely a demonstrator stops here: by whether the numbers that it reads, of turns and of scores left or the
+    price, are odd.
+
+    No sensible player does so. But whoever imitates it has to read these numbers where it decides. A demonstrator whose
+    choice depends on nothing leaves a model that is blind to them at that place, and no reward is seen to change that.
+    """
+    limits = game.limits
+    turns = (limits.max_turns - game.turns) // 2
+    other = limits.price if limits.patience is None else limits.patience - game.cells_asked(game.seats[0])
+    return 0.2 + 0.2 * (turns % 2) + 0.3 * (max(0, other) % 2)
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:

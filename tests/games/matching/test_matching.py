@@ -35,15 +35,35 @@ def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
         drawn.add((patience, price))
         for seat, tells in (("player-1", "Your partner tells"), ("player-2", "You tell")):
             cost = f" Each score asked for costs {price} percent." if price else ""
-            assert f"\nYou have {turns} turns. {tells} at most {patience} scores.{cost}\nYou see:\n" in prompts[seat]
+            scores = f"{patience} more score{'s' if patience > 1 else ''}"
+            assert prompts[seat].endswith(f"\nYou have {turns} turns left.{cost} {tells} {scores}.")
     assert len(drawn) > 15
     plain = MatchingTaskset(Parameters(), seed=0)
     [task] = plain.tasks("train", 1)
-    assert "\nYou have 10 turns.\nYou see:\n" in task.prompt and "patience" not in plain.load(task).metrics()
+    assert task.prompt.endswith("\nYou have 10 turns left.") and "patience" not in plain.load(task).metrics()
 
 
 def game_of(limits):
     return MatchingGame(next(generate_boards(1, 0, Parameters())), limits)
+
+
+def test_what_is_left_is_told_before_each_turn_of_the_first_player():
+    game = game_of(Limits(10, patience=2))
+    game.observe("player-1"), game.observe("player-2")
+    heard = []
+    for text in ("Ava on BLEU?", "It is 3.", "Ava on GloVe, on Electra?", "4."):
+        player = game.turn
+        game.step(f"[message] {text}")
+        heard += [game.observe("player-2" if player == "player-1" else "player-1").partition("\n")[2]]
+    assert heard == ["", "You have 4 turns left. Your partner tells 1 more score.", "",
+                     "You have 3 turns left. Your partner tells 0 more scores."]  # fmt: skip
+    plain = game_of(Limits(10))
+    plain.step("[message] Ava on BLEU?")
+    plain.step("[message] It is 3.")
+    plain.observe("player-1")
+    plain.step("[message] Hello.")
+    plain.step("[message] Hello.")
+    assert plain.observe("player-1") == "Partner: [message] Hello."
 
 
 def test_each_cell_asked_for_has_its_price_for_the_one_who_asks():
