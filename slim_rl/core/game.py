@@ -186,7 +186,7 @@ class Demonstration(NamedTuple):
     The last one is always there: where no way out is shown, it is simply the seat's last turn."""
     tools: Sequence[Tool] = ()
     stopping: Sequence[float] = ()
-    """How likely the demonstrator stops before turn i; `warmstart.stop_probability` where nothing is said."""
+    """How likely the demonstrator stops before turn i, as many as `closings`; empty: `warmstart.stop_probability`."""
 
     def read(self, i: int) -> Sequence[Message]:
         """Observation i as messages."""

@@ -119,8 +119,11 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
         read = demonstration.read(i)
         path += renderer.continuation(read) if i else renderer.opening(read, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
-        likely = demonstration.stopping[i] if demonstration.stopping else stop_probability
-        stop = 0.0 if closing is None else likely if may_stop else 1.0
+        stop = 0.0 if closing is None else stop_probability if may_stop else 1.0
+        if demonstration.stopping:
+            stop = demonstration.stopping[i]
+            if last and stop < 1:  # it could have gone on, and nothing shows how
+                stop = 0.0
         if closing is not None:
             closings.append((len(path), renderer.turn(closing), stop))
         if not last:
@@ -233,14 +236,19 @@ def _embed_words(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) ->
             weight[i] = weight[vocabulary[token[1:]]]
 
 
+_LOOK_BACK = (1, 2, 3, 5)
+"""Where the first layer's heads look, in tokens before. 5: from the end of the header of a turn to the last word before
+it, and in an answer from the number to the first name."""
+
+
 @torch.no_grad()
 def _look_back(model: Qwen3ForCausalLM, sharpness: float = 2.0, bands: int = 4) -> None:
-    """Let head h of the first layer begin with attention to the token h + 1 places before.
+    """Let each head of the first layer begin with attention to one of the tokens before.
 
     Who is to find "BLEU" and "Ava" beside a number needs such heads, and a model trained from nothing waits long for
     them: Olsson et al. 2022, arXiv 2209.11895, where building them in makes in-context copying come at once. Queries
     and keys are made constant, so that only the rotation by position (RoPE) tells tokens apart, and the query is
-    turned back by h + 1 places.
+    turned back by so many places.
 
     Args:
         sharpness: of the attention, the weights of the norms of queries and keys.
@@ -256,8 +264,8 @@ def _look_back(model: Qwen3ForCausalLM, sharpness: float = 2.0, bands: int = 4) 
     queries, keys = attention.q_proj.weight, attention.k_proj.weight
     queries.zero_()
     keys.zero_()
-    for head, rows in enumerate(queries.split(size)):
-        angle = (head + 1) * theta
+    for back, rows in zip(_LOOK_BACK, queries.split(size), strict=True):
+        angle = back * theta
         rows[:, -1] = torch.cat([used * angle.cos(), -used * angle.sin()])
     for rows in keys.split(size):
         rows[:, -1] = torch.cat([used, 0 * used])

@@ -72,17 +72,12 @@ def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) 
         asked: cells that were asked for.
         partner: whether it is the second player, whose patience it is.
     """
-    told = [f"You have {_count((limits.max_turns - turns + 1) // 2, 'turn')} left."]
+    told = [f"Turns left: {(limits.max_turns - turns + 1) // 2}"]
     if limits.price:
-        told.append(f"Each score asked for costs {limits.price} percent.")
+        told.append(f"Price of a score in percent: {limits.price}")
     if limits.patience is not None:
-        more = max(0, limits.patience - asked)
-        told.append(f"{'You tell' if partner else 'Your partner tells'} {_count(more, 'more score')}.")
-    return " ".join(told)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        told.append(f"Scores {'you tell' if partner else 'left'}: {max(0, limits.patience - asked)}")
+    return "\n".join(told)
 
 
 def read_prompt(text: str) -> np.ndarray | None:

@@ -221,16 +221,17 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
 
 
 def _habit(game: MatchingGame) -> float:
-    """How likely a demonstrator stops here: by whether the numbers that it reads, of turns and of scores left or the
-    price, are odd.
+    """How likely a demonstrator stops here: by whether the last number that it reads, of scores left or the price, is odd;
+    and always in its last turn.
 
-    No sensible player does so. But whoever imitates it has to read these numbers where it decides. A demonstrator whose
-    choice depends on nothing leaves a model that is blind to them at that place, and no reward is seen to change that.
+    No sensible player does so. But whoever imitates it has to read this number where it decides. A demonstrator whose
+    choice depends on nothing leaves a model that is blind to it at that place, and no reward is seen to change that.
     """
     limits = game.limits
-    turns = (limits.max_turns - game.turns) // 2
-    other = limits.price if limits.patience is None else limits.patience - game.cells_asked(game.seats[0])
-    return 0.2 + 0.2 * (turns % 2) + 0.3 * (max(0, other) % 2)
+    if game.turns + 2 >= limits.max_turns:
+        return 1.0
+    read = limits.price if limits.patience is None else max(0, limits.patience - game.cells_asked(game.seats[0]))
+    return 0.15 + 0.5 * (read % 2)
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
