@@ -33,14 +33,13 @@ def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
         patience, price, turns = metrics["patience"], metrics["price"], metrics["turn_limit"] // 2
         assert patience in range(1, 6) and turns in range(patience + 3, patience + 6)
         drawn.add((patience, price))
-        for seat, tells in (("player-1", "Your partner tells"), ("player-2", "You tell")):
-            cost = f" Each score asked for costs {price} percent." if price else ""
-            scores = f"{patience} more score{'s' if patience > 1 else ''}"
-            assert prompts[seat].endswith(f"\nYou have {turns} turns left.{cost} {tells} {scores}.")
+        for seat, scores in (("player-1", "Scores left"), ("player-2", "Scores you tell")):
+            cost = f"Price of a score in percent: {price}\n" if price else ""
+            assert prompts[seat].endswith(f"\nTurns left: {turns}\n{cost}{scores}: {patience}")
     assert len(drawn) > 15
     plain = MatchingTaskset(Parameters(), seed=0)
     [task] = plain.tasks("train", 1)
-    assert task.prompt.endswith("\nYou have 10 turns left.") and "patience" not in plain.load(task).metrics()
+    assert task.prompt.endswith("\nTurns left: 10") and "patience" not in plain.load(task).metrics()
 
 
 def game_of(limits):
@@ -55,8 +54,7 @@ def test_what_is_left_is_told_before_each_turn_of_the_first_player():
         player = game.turn
         game.step(f"[message] {text}")
         heard += [game.observe("player-2" if player == "player-1" else "player-1").partition("\n")[2]]
-    assert heard == ["", "You have 4 turns left. Your partner tells 1 more score.", "",
-                     "You have 3 turns left. Your partner tells 0 more scores."]  # fmt: skip
+    assert heard == ["", "Turns left: 4\nScores left: 1", "", "Turns left: 3\nScores left: 0"]
     plain = game_of(Limits(10))
     plain.step("[message] Ava on BLEU?")
     plain.step("[message] It is 3.")
