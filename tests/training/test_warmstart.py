@@ -51,6 +51,18 @@ def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrat
     assert float(imitation_loss(model, [tree]).detach()) == pytest.approx(total / weights, abs=1e-4)
 
 
+def test_a_demonstrator_says_how_likely_it_stops_and_a_cut_path_says_nothing_of_its_end(demonstrations, renderer):
+    shown = next(shown for shown in demonstrations if len(shown.turns) == 2)
+    opening = {first: renderer.turn(text)[0] for first, text in (("ask", shown.turns[0]), ("stop", shown.closings[0]))}
+    for stopping, stops in (((0.2, 0.7, 0.4), [0.2, 0.7, 0.0]), ((0.2, 0.7, 1.0), [0.2, 0.7, 1.0])):
+        tree = encode_tree(shown._replace(stopping=stopping), renderer, STOP)
+        decided = {at: weight for at, token, weight in zip(tree.predictors, tree.targets, tree.weights, strict=True)
+                   if token == opening["stop"]}  # fmt: skip
+        assert [decided[at] for at in sorted(decided)] == pytest.approx(stops)
+        asked = [w for token, w in zip(tree.targets, tree.weights, strict=True) if token == opening["ask"]]
+        assert asked == pytest.approx([0.8, 0.3])
+
+
 def test_padding_changes_nothing(model, trees):
     short, long = sorted(trees[:8], key=lambda tree: len(tree.ids))[::7]
     weights = [tree.weights.sum() for tree in (short, long)]
