@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import check_kind
-from slim_rl.engines.model import checkpoint_folder
+from slim_rl.engines.model import checkpoint_folder, load_gguf
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.runtime.cli import run_stage
@@ -32,12 +32,21 @@ def main() -> None:
 
 
 def copy_given(config: Config) -> None:
-    """Check that the checkpoint that `model.base` names can be trained, and copy it."""
-    folder = checkpoint_folder(config.model.base)
-    renderer_for(AutoTokenizer.from_pretrained(folder), config.model.thinking)
+    """Check that the checkpoint that `model.base` names can be trained, and copy it. A GGUF file becomes a checkpoint."""
+    if config.model.base.endswith(".gguf"):
+        model, tokenizer = load_gguf(Path(config.model.base))
+        check_given(config, tokenizer, model.config)
+        save_model(OUTPUT, model, tokenizer)
+    else:
+        folder = checkpoint_folder(config.model.base)
+        check_given(config, AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder))
+        copy_checkpoint(folder, OUTPUT)
+
+
+def check_given(config: Config, tokenizer: PreTrainedTokenizerBase, kind: PreTrainedConfig) -> None:
+    renderer_for(tokenizer, config.model.thinking)
     if config.train.backend == "local":
-        check_kind(AutoConfig.from_pretrained(folder))
-    copy_checkpoint(folder, OUTPUT)
+        check_kind(kind)
 
 
 def make_tiny(config: Config) -> None:

@@ -6,6 +6,7 @@ import yaml
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.parameters import GameParameters
+from slim_rl.engines import model as engines_model
 from slim_rl.engines.model import load_model
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
@@ -13,6 +14,7 @@ from slim_rl.games.matching import Parameters as Matching
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import Demonstrations
 from stages import base_model
+from tests.checkpoints import chat_checkpoint
 from tests.settings import miniature
 
 
@@ -76,6 +78,29 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
     run_stage("base_model")
     loaded, _ = load_model(base_model.OUTPUT)
     assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+
+
+def test_a_checkpoint_without_a_chat_template_is_refused_before_it_is_copied(tmp_path, monkeypatch, run_stage):
+    folder = chat_checkpoint(tmp_path / "mine", "smollm2")
+    (folder / "chat_template.jinja").unlink()
+    write(tmp_path, monkeypatch, model={"base": str(folder)})
+    with pytest.raises(UserError, match="tokenizer has no chat template"):
+        run_stage("base_model")
+    assert not base_model.OUTPUT.exists()
+
+
+@pytest.mark.parametrize(
+    ("needs", "sentence"),
+    [
+        ({"no_such_package": "gguf==1.0"}, r"is a GGUF file, which needs other packages: pip install gguf==1\.0\."),
+        ({}, r"There is no file .*mine\.gguf"),
+    ],
+)
+def test_what_a_gguf_file_needs_is_told(needs, sentence, tmp_path, monkeypatch, run_stage):
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine.gguf")})
+    monkeypatch.setattr(engines_model, "_GGUF_NEEDS", needs)
+    with pytest.raises(UserError, match=sentence):
+        run_stage("base_model")
 
 
 def test_a_game_too_long_for_the_tiny_model(tmp_path, monkeypatch, run_stage):

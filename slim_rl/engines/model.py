@@ -1,5 +1,6 @@
 """Loads checkpoints."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ from transformers.utils.logging import disable_progress_bar
 from slim_rl.core.errors import UserError
 
 disable_progress_bar()  # our own long work has bars of its own
+
+_GGUF_NEEDS = {"gguf": "gguf==0.19.0", "accelerate": "accelerate==1.15.0"}
 
 
 def checkpoint_folder(name: str) -> Path:
@@ -50,3 +53,25 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         reason = str(error).splitlines()[0]
         raise UserError(f"{name} is not a checkpoint that can be loaded: {reason}") from error
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer  # type: ignore[arg-type]
+
+
+def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The causal LM of a GGUF file, dequantised to fp32, with its tokenizer; on the CPU.
+
+    Raises:
+        UserError: there is no such file, it cannot be read, or a package for it is not installed.
+    """
+    if missing := [needed for package, needed in _GGUF_NEEDS.items() if find_spec(package) is None]:
+        raise UserError(f"{file} is a GGUF file, which needs other packages: pip install {' '.join(missing)}.")
+    if not file.is_file():
+        raise UserError(f"There is no file {file}.")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    except Exception as error:  # what a broken file raises, no library says
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{file} is not a GGUF file that can be loaded: {reason}") from error
+    # The weights are plain numbers now, but as long as these are there, transformers refuses to save them.
+    model.hf_quantizer = None  # type: ignore[assignment]
+    del model.config.quantization_config
+    return model, tokenizer

@@ -65,7 +65,8 @@ class ModelConfig(Section):
     """The model that is trained."""
 
     base: str = "tiny"
-    """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint, by path or hub name."""
+    """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint with a chat template, by path or hub name; or
+    a `.gguf` file, which is dequantised."""
     layers: int = Field(3, ge=1)
     """Of the tiny model."""
     hidden_size: int = Field(128, ge=32)
@@ -73,13 +74,15 @@ class ModelConfig(Section):
     initializer_range: float = Field(0.05, gt=0)
     """Standard deviation of the tiny model's first weights."""
     thinking: bool = False
-    """Whether the policy may think before it speaks. Its thoughts are trained, and no other seat sees them."""
+    """Whether the policy may think before it speaks. Its thoughts are trained, and no other seat sees them. Without it
+    the turns of Qwen3 begin with an empty thought; to a model that was not made to think it makes no difference."""
     context_tokens: int = Field(512, ge=64)
     """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """Maximum tokens per turn."""
     system_prompt: str | None = None
     """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
-    each; a template with `{tools}` also says how to call them. null: the game's own, and Qwen's list of tools."""
+    each; a template with `{tools}` also says how to call them. null: the game's own, else that of the chat template, and
+    the chat template's list of tools."""
     tool_tokens: int = Field(1024, ge=1)
     """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""

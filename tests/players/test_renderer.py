@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from renderers import Qwen3RendererConfig, create_renderer
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Image, Message, Tool, heard
@@ -109,7 +108,8 @@ def test_a_continuation_is_the_rest_of_the_whole_dialogue(words, echo, messages,
     messages = [Message(m.role, m.text + "x" * 2000 * long) for m in messages]
     dialogue = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "It is 7."}]
     dialogue += [{"role": m.role, "content": m.text} for m in messages]
-    whole = echo._library.render_ids(dialogue, add_generation_prompt=True)
+    library = create_renderer(words, Qwen3RendererConfig(enable_thinking=False, thinking_retention="all"))
+    whole = library.render_ids(dialogue, add_generation_prompt=True)
     ours = echo.opening(heard("Hi")) + echo.turn("It is 7.") + echo.continuation(messages)
     assert ours == whole
 
@@ -235,25 +235,6 @@ def test_whatever_is_sampled_has_a_text_without_markers(words, echo, data):
 # Tokenizers of other models
 
 
-@pytest.mark.parametrize(
-    ("markers", "unknown", "missing"),
-    [
-        (MARKERS[:3], None, "<think>, </think>, <tool_call>, </tool_call>, <tool_response>, </tool_response>"),
-        ([m for m in MARKERS if "think" not in m and "response" not in m], None,
-         "<think>, </think>, <tool_response>, </tool_response>"),  # Qwen2.5
-        (("<|im_start|>", "<|im_end|>"), "<|endoftext|>", "<think>"),
-    ],
-)  # fmt: skip
-def test_a_tokenizer_without_qwen3s_markers_is_refused_in_a_sentence(markers, unknown, missing):
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "<|endoftext|>": 1}, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=unknown, additional_special_tokens=list(markers)
-    )
-    with pytest.raises(UserError, match="lacks Qwen3's chat markers .*" + missing):
-        renderer_for(fast, thinking=False)
-
-
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_checkpoint_of_qwen3_begins_as_its_own_template_says(thinking):
     tokenizer = qwen_tokenizer()
@@ -261,20 +242,16 @@ def test_a_checkpoint_of_qwen3_begins_as_its_own_template_says(thinking):
     assert tokenizer.decode(rendered).count("<tool_call>") == 2  # the template's own words are in it
 
 
-@pytest.mark.parametrize(
-    ("template", "thinking", "sentence"),
-    [
-        ("instruct-2507", False, r"another way than Qwen3's with model\.thinking false; set model\.thinking to true"),
-        ("instruct-2507", True, None),
-        ("thinking-2507", True, "take one of Qwen3 itself"),
-        ("qwen3.5", False, "take one of Qwen3 itself"),
-    ],
-)
-def test_a_template_that_is_not_qwen3s_is_refused(template, thinking, sentence):
-    if sentence is None:
-        renderer_for(qwen_tokenizer(template), thinking)
-        return
-    with pytest.raises(UserError, match=sentence):
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_model_that_never_thinks_gets_no_empty_thought(thinking):
+    tokenizer = qwen_tokenizer("instruct-2507")
+    opening = renderer_for(tokenizer, thinking).opening(heard("Hello"))
+    assert tokenizer.decode(opening).endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(("template", "thinking"), [("thinking-2507", True), ("qwen3.5", False)])
+def test_a_template_that_changes_past_turns_is_refused(template, thinking):
+    with pytest.raises(UserError, match="turn by turn is not the one that it renders at once"):
         renderer_for(qwen_tokenizer(template), thinking)
 
 

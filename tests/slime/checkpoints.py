@@ -1,6 +1,6 @@
 """Checkpoint folders of Qwen3 as its users have them, without weights: special tokens, chat template, config.json.
 
-The template says of a dialogue's beginning what Qwen3's does; the variants are those of its successors.
+The template says of a dialogue's beginning what Qwen3's does; the variants are those of its successors and of Qwen2.5.
 """
 
 import json
@@ -37,7 +37,28 @@ _DIALOGUE = (
 _EMPTY_THOUGHT = (
     "{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
 )
+_QWEN2 = r"""
+{%- set given = messages[0].content if messages[0].role == 'system' else 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' %}
+{{- '<|im_start|>system\n' + given }}
+{%- if tools %}{{- '\n\n' }}TOOLS{% endif %}
+{{- '<|im_end|>\n' }}
+{%- for m in (messages[1:] if messages[0].role == 'system' else messages) %}
+    {%- if m.role == 'tool' %}
+        {%- if loop.previtem is not defined or loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{% endif %}
+        {{- '\n<tool_response>\n' + m.content + '\n</tool_response>' }}
+        {%- if loop.last or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\n' }}{% endif %}
+    {%- else %}
+        {{- '<|im_start|>' + m.role }}
+        {%- if m.content or not m.tool_calls %}{{- '\n' + m.content }}{% endif %}
+        {%- for call in m.tool_calls %}
+            {{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson + '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% endif %}"""
 TEMPLATES = {
+    "qwen2.5": _QWEN2.replace("TOOLS", _TOOLS),
     "qwen3": _DIALOGUE.replace("TOOLS", _TOOLS).replace("BEGIN", _EMPTY_THOUGHT),
     "instruct-2507": _DIALOGUE.replace("TOOLS", _TOOLS).replace("BEGIN", ""),
     "thinking-2507": _DIALOGUE.replace("TOOLS", _TOOLS).replace("BEGIN", "{{ '<think>\n' }}"),

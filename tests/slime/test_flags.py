@@ -20,7 +20,6 @@ from slime.utils.http_utils import init_http_client
 from transformers import AutoConfig, AutoTokenizer
 
 from slim_rl.config import Config
-from slim_rl.core.errors import UserError
 from slim_rl.slime.arguments import arguments, described_arguments
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
 from slim_rl.slime.sbatch import sbatch
@@ -125,9 +124,9 @@ def hf_check():
     return module._hf_validate_args
 
 
-def test_a_profile_with_qwen2s_vocabulary_is_refused_in_a_sentence(begun):
-    with pytest.raises(UserError, match="lacks Qwen3's chat markers"):
-        begun(PROFILES[1], added=ADDED[:8])
+def test_a_profile_starts_with_the_vocabulary_and_the_template_of_qwen2_5(begun):
+    _, base = begun(PROFILES[1], template="qwen2.5", added=ADDED[:8])
+    assert "created by Alibaba" in AutoTokenizer.from_pretrained(base).chat_template
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -27,6 +27,7 @@ from slim_rl.slime.samples import Played
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests.babbler import Babbler
+from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.settings import setting
 from tests.slime.support import CONTEXT_TOKENS, TURN_TOKENS, SGLangShaped, answering, converted, play, sample_of, slime
 
@@ -34,15 +35,7 @@ NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
 
 
-@settings(max_examples=1000, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
-def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, thinking):
-    engine = SGLangShaped(tokenizer, seed, failing=0.05, aborting=0.2)
-    with slime(tokenizer, engine, model={"thinking": thinking}) as args:
-        sample = play(args, sample_of(tasks[seed % len(tasks)]))
-        while sample.status == Sample.Status.ABORTED:
-            args.state.aborted = False
-            sample = play(args, sample)
+def check_sent_is_trained_on(sample, engine):
     prompt = len(sample.tokens) - sample.response_length
     trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
     for asked, ids, probabilities in engine.asked:
@@ -54,6 +47,31 @@ def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, t
     assert trained[:prompt] == [0] * prompt
     assert sample.loss_mask == trained[prompt:]
     assert sample.rollout_log_probs == logprobs[prompt:]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_goes_to_the_engine_is_what_is_trained_on_in_every_family(family, tasks, seed):
+    tokenizer = chat_tokenizer(family)
+    engine = SGLangShaped(tokenizer, seed)
+    with slime(tokenizer, engine, model={"system_prompt": "Play well."}) as args:
+        args.rollout_max_context_len = 4 * CONTEXT_TOKENS
+        sample = play(args, sample_of(tasks[seed % len(tasks)]))
+    check_sent_is_trained_on(sample, engine)
+    assert "Play well." in tokenizer.decode(sample.tokens)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
+def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, thinking):
+    engine = SGLangShaped(tokenizer, seed, failing=0.05, aborting=0.2)
+    with slime(tokenizer, engine, model={"thinking": thinking}) as args:
+        sample = play(args, sample_of(tasks[seed % len(tasks)]))
+        while sample.status == Sample.Status.ABORTED:
+            args.state.aborted = False
+            sample = play(args, sample)
+    check_sent_is_trained_on(sample, engine)
     assert 0 < len(sample.tokens) <= CONTEXT_TOKENS
     assert sample.remove_sample == (sample.status == Sample.Status.FAILED) and sample.reward is not None
 

@@ -11,8 +11,13 @@ import pytest
 from slim_rl.analysis.comparison import draw, grouped, render
 from slim_rl.analysis.figures import save
 from slim_rl.core.errors import UserError
+from slim_rl.players.config import ModelConfig
+from slim_rl.studies.matches.exact import solve
 from slim_rl.studies.matches.measures import Matches, elo
+from slim_rl.training.checkpoint import save_model
+from slim_rl.training.warmstart import tiny_qwen
 from stages.compare import compared, runs
+from tests.settings import setting
 from tests.studies.runs import report_on, write, write_matches
 
 GAMES = {"kuhn": {"seating": ["policy", "policy"]}}
@@ -127,3 +132,14 @@ def test_no_games_is_a_sentence(tmp_path):
     write(tmp_path / "data/rollouts", [])
     with pytest.raises(UserError, match="no finished games"):
         report_on(tmp_path, GAMES)
+
+
+def test_an_exact_solution_is_of_the_model_with_its_system_prompt(tmp_path):
+    played = setting("kuhn")
+    model = tiny_qwen(played.tokenizer, 512, seed=0, layers=1, hidden_size=32)
+    save_model(tmp_path / "base", model, played.tokenizer)
+    found = [
+        solve(played.game.taskset, {"base": tmp_path / "base"}, ModelConfig(system_prompt=prompt), 1.0)["base"]
+        for prompt in (None, None, "Bluff.")
+    ]
+    assert found[0] == found[1] != found[2]

@@ -10,11 +10,12 @@ from transformers import PreTrainedModel
 from slim_rl.core.game import Decision, Solved
 from slim_rl.core.message import heard
 from slim_rl.engines.model import load_model
+from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer, renderer_for
 
 
 def solve(
-    taskset: Solved, checkpoints: Mapping[str, Path], thinking: bool, temperature: float
+    taskset: Solved, checkpoints: Mapping[str, Path], config: ModelConfig, temperature: float
 ) -> dict[str, dict[str, float]]:
     """The exact worth of each checkpoint, by name: see `Solved.solve`.
 
@@ -24,7 +25,7 @@ def solve(
     found = {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="exact solution", unit="model"):
         model, tokenizer = load_model(checkpoint)
-        renderer = renderer_for(tokenizer, thinking)
+        renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens, config.system_prompt)
         decided = [option_logprobs(model, renderer, d, temperature) for d in taskset.decisions()]
         shares = [torch.softmax(options, dim=0).tolist() for options in decided]
         other = 1 - min(float(options.exp().sum()) for options in decided)

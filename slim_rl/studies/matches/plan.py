@@ -48,7 +48,7 @@ def finish(run: Evaluation) -> None:
         from slim_rl.studies.matches.exact import solve
 
         models = {**run.checkpoints, **run.snapshots}
-        worth = solve(run.game.taskset, models, run.model.thinking, run.evaluate.temperature)
+        worth = solve(run.game.taskset, models, run.model, run.evaluate.temperature)
         write_text(run.folder / "solved.json", json.dumps(worth, indent=2) + "\n")
 
 
