@@ -79,8 +79,9 @@ class TrainConfig(Section):
     """EMA decay of the weights; 0 disables. When on, the EMA is the trained model. Stabilises self-play."""
     average_over: Literal["tokens", "episodes"] = "tokens"
     """What has equal weight in the loss: every token, or every episode, whose seats are then averaged together."""
-    microbatch_tokens: int = Field(8192, ge=1)
-    """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits."""
+    microbatch_tokens: int | None = Field(None, ge=1)
+    """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits. null: what the
+    model's sizes allow in 3 GB, at most 8192."""
     checkpoint_every: int = Field(1, ge=1)
     """Steps between checkpoints."""
     snapshot_every: int | None = Field(None, ge=1)

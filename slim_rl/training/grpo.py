@@ -36,6 +36,7 @@ from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.pool import Pool
 
@@ -44,6 +45,10 @@ MAX_OVERSAMPLING = 2
 
 MAX_FAILED_GROUPS = 10
 """Training ends after this many groups of one game in a row in which every episode failed."""
+
+MIN_SHARED_TOKENS, MIN_SHARING_SIZE = 64, 256
+"""An update computes a prompt once for all sequences of a group from this many tokens on, and from this hidden size of
+the model on. Below them a second pass costs more than it saves."""
 
 
 class TrainedSequence(NamedTuple):
@@ -270,6 +275,8 @@ def update(
     totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
     if config.kl_coefficient:
         totals["kl"] = 0.0
+    max_tokens = config.microbatch_tokens or fitting_tokens(model.config)
+    sharing = model.config.hidden_size >= MIN_SHARING_SIZE
     for i in range(config.minibatches):
         part = [s for s in sequences if s.episode % config.minibatches == i]
         lengths = torch.tensor([sum(s.trace.loss_mask) for s in part], dtype=torch.long)
@@ -277,8 +284,8 @@ def update(
         shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
         model.zero_grad()
-        for micro in _microbatches(weighted, config.microbatch_tokens):
-            batch = _Batch.of(micro, model.device)
+        for micro in _microbatches(weighted, max_tokens, sharing):
+            batch = _Batch.of(micro, model.device, sharing)
             logprobs, entropy = batch.logprobs(model, config.temperature)
             losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
             if reference is not None and config.kl_coefficient:
@@ -309,24 +316,42 @@ Weighted = tuple[TrainedSequence, float]
 """A sequence, and the weight of each of its tokens."""
 
 
-def _microbatches(sequences: Sequence[Weighted], max_tokens: int) -> Iterator[list[Weighted]]:
-    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence) each."""
-    batch: list[Weighted] = []
-    for sequence in sorted(sequences, key=lambda s: len(s[0].trace.token_ids), reverse=True):
-        longest = len((batch or [sequence])[0][0].trace.token_ids)
-        if batch and (len(batch) + 1) * longest > max_tokens:
+def _microbatches(sequences: Sequence[Weighted], max_tokens: int, sharing: bool) -> Iterator[list[Weighted]]:
+    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence) each.
+
+    Args:
+        sharing: a batch in which all begin with the same long prompt has its tokens once.
+    """
+    by_prompt: dict[tuple[int, ...], list[Weighted]] = {}
+    for sequence in sequences:
+        by_prompt.setdefault(_shared(sequence[0].trace) if sharing else (), []).append(sequence)
+    alone = [group.pop() for prompt, group in by_prompt.items() if prompt and len(group) == 1]
+    by_prompt[()] = by_prompt.get((), []) + alone
+    for prompt, group in by_prompt.items():
+        batch: list[Weighted] = []
+        for sequence in sorted(group, key=lambda s: len(s[0].trace.token_ids), reverse=True):
+            longest = len((batch or [sequence])[0][0].trace.token_ids) - len(prompt)
+            if batch and len(prompt) + (len(batch) + 1) * longest > max_tokens:
+                yield batch
+                batch = []
+            batch.append(sequence)
+        if batch:
             yield batch
-            batch = []
-        batch.append(sequence)
-    if batch:
-        yield batch
+
+
+def _shared(trace: TokenTrace) -> tuple[int, ...]:
+    """What a sequence may share with others: its prompt without the last token; nothing if that is short."""
+    shared = trace.token_ids[: trace.loss_mask.index(1) - 1] if 1 in trace.loss_mask else []
+    return tuple(shared) if len(shared) >= MIN_SHARED_TOKENS else ()
 
 
 class _Batch(NamedTuple):
     """Sequences as tensors. What belongs to single tokens has one entry per sampled token, row by row."""
 
+    shared: torch.Tensor
+    """(1, tokens) int64: how all sequences begin; may be empty."""
     ids: torch.Tensor
-    """(sequences, length) int64, padded at the end, where causal attention does not look."""
+    """(sequences, length) int64: what follows, padded at the end, where causal attention does not look."""
     sampled: torch.Tensor
     """(sequences, length) bool."""
     old_logprobs: torch.Tensor
@@ -334,8 +359,10 @@ class _Batch(NamedTuple):
     weights: torch.Tensor
 
     @classmethod
-    def of(cls, weighted: Sequence[Weighted], device: torch.device) -> "_Batch":
+    def of(cls, weighted: Sequence[Weighted], device: torch.device, sharing: bool) -> "_Batch":
         sequences = [sequence for sequence, _ in weighted]
+        beginnings = {_shared(s.trace) for s in sequences} if sharing and len(sequences) > 1 else {()}
+        shared = torch.tensor([beginnings.pop() if len(beginnings) == 1 else ()], dtype=torch.long)
         length = max(len(s.trace.token_ids) for s in sequences)
         ids = torch.zeros(len(sequences), length, dtype=torch.long)
         sampled = torch.zeros(len(sequences), length, dtype=torch.bool)
@@ -347,12 +374,19 @@ class _Batch(NamedTuple):
             gains[i, sampled[i]] = torch.tensor(advantage)
         rows = torch.arange(len(sequences))[:, None].expand_as(ids)[sampled]
         weights = torch.tensor([weight for _, weight in weighted])[rows]
-        return cls(*(tensor.to(device) for tensor in (ids, sampled, old[sampled], gains[sampled], weights)))
+        rest = slice(shared.shape[1], None)
+        tensors = shared, ids[:, rest], sampled[:, rest], old[sampled], gains[sampled], weights
+        return cls(*(tensor.to(device) for tensor in tensors))
 
     def logprobs(self, model: PreTrainedModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-prob of each sampled token under `model`, given all before it, and the entropy of the
         distribution that it was drawn from, without gradient; both (sampled tokens,) float32."""
-        hidden = model.get_decoder()(input_ids=self.ids, use_cache=False).last_hidden_state
+        decoder, cache = model.get_decoder(), None
+        if self.shared.numel():
+            cache = decoder(input_ids=self.shared, use_cache=True).past_key_values  # gradients flow through it
+            cache.batch_repeat_interleave(len(self.ids))
+        following = decoder(input_ids=self.ids, past_key_values=cache, use_cache=cache is not None)
+        hidden = following.last_hidden_state
         logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
         logprobs = torch.log_softmax(logits, dim=-1)
         with torch.no_grad():

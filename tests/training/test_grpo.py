@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import math
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -192,6 +194,60 @@ def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model
     assert [(s.trace, s.episode) for s in trained] == [(t["first"], i) for i, t in enumerate(traces)]
     assert set(state) == ({"k/first"} if advantage == "role" else set())
     update(config, model, None, [Noting(model)], trained)
+
+
+@pytest.fixture
+def long_prompts(tokenizer):
+    """A model that shares prompts, and sequences: two groups with a prompt of 80 tokens, one sequence with another, and
+    one with a short prompt."""
+    larger = tiny_qwen(tokenizer, max_context_tokens=512, seed=0, layers=1, hidden_size=256)
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(len(tokenizer), size=n).tolist() for n in (80, 80, 80, 10)]
+    made = []
+    for i, prompt in enumerate([*[prompts[0]] * 4, *[prompts[1]] * 3, prompts[2], prompts[3]]):
+        length = 20 + 7 * i
+        rest = rng.integers(len(tokenizer), size=length).tolist()
+        mask = [*[0] * len(prompt), *[int(t % 9 < 5) for t in range(length)]]
+        trace = TokenTrace(prompt + rest, mask, [-math.log(len(tokenizer))] * len(mask))
+        made.append(TrainedSequence(trace, i % 4 - 1.5, i))
+    return larger, made
+
+
+@pytest.mark.parametrize("microbatch_tokens", [None, 250])
+def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(
+    long_prompts, microbatch_tokens, monkeypatch
+):
+    larger, trained = long_prompts
+    reference = copy.deepcopy(larger)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.mul_(1.01)
+    computed = []
+    larger.get_decoder().layers[0].register_forward_hook(
+        lambda layer, args, out: computed.append(args[0][..., 0].numel())
+    )
+    config = TrainConfig(kl_coefficient=0.3, max_grad_norm=1e9, microbatch_tokens=microbatch_tokens)
+    noting, metrics, tokens = Noting(larger), [], []
+    for least in (1, grpo.MIN_SHARED_TOKENS, 10**9):
+        computed.clear()
+        monkeypatch.setattr(grpo, "MIN_SHARED_TOKENS", least)
+        metrics.append(update(config, larger, reference, [noting], trained))
+        tokens.append(sum(computed))
+    apart = metrics.pop()
+    for shared in metrics:
+        assert shared == {name: pytest.approx(value, rel=1e-6, abs=1e-6) for name, value in apart.items()}
+    for i in range(2):
+        for mine, expected in zip(noting.gradients[i], noting.gradients[2], strict=True):
+            assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+    assert tokens[0] == tokens[1] < tokens[2] * 0.75
+
+
+def test_a_small_model_computes_every_sequence_whole(model, long_prompts):
+    """So that the tiny experiments keep their digits."""
+    passes = []
+    model.get_decoder().register_forward_hook(lambda decoder, args, out: passes.append(out))
+    update(TrainConfig(), model, None, [], long_prompts[1])
+    assert len(passes) == 1
 
 
 def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
