@@ -117,6 +117,8 @@ class Config(Section):
             )
         if self.train.optimizer == "muon":
             raise ValueError("train.optimizer: muon needs train.backend: local")
+        if self.train.trained_layers:
+            raise ValueError("train.trained_layers needs train.backend: local")
         if "no_failed_episode" not in self.train.filters:
             raise ValueError("train.filters must have no_failed_episode with train.backend: slime")
         return self

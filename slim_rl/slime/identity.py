@@ -9,7 +9,8 @@ from slim_rl.runtime.files import write_text
 
 INPUTS = "inputs.json"
 """In the folder of a run, the parameters that identify it, by dotted name."""
-_MAY_CHANGE = ("steps", "checkpoint_every", "microbatch_tokens", "snapshot_every", "pool_size", "wandb_project")
+_MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "trained_layers", "checkpoint_every",
+               "checkpoint_minutes", "snapshot_every", "pool_size", "wandb_project")  # fmt: skip
 """Of `train`: a run may become longer; the others are for the local backend alone."""
 
 

@@ -82,8 +82,15 @@ class TrainConfig(Section):
     microbatch_tokens: int | None = Field(None, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits. null: what the
     model's sizes allow in 3 GB, at most 8192."""
+    gradient_checkpointing: bool = False
+    """Compute the activations of a layer again in the backward pass, which saves memory where sequences are long and
+    takes a third longer. It excludes that the prompt of a group is computed once. For the local backend."""
+    trained_layers: int | None = Field(None, ge=1)
+    """Train only so many last layers and the norm after them. null: the whole model."""
     checkpoint_every: int = Field(1, ge=1)
     """Steps between checkpoints."""
+    checkpoint_minutes: float = Field(0.0, ge=0)
+    """Minutes between checkpoints, at least. That of a large model is three times as large as the model."""
     snapshot_every: int | None = Field(None, ge=1)
     """Steps between frozen copies of the policy, from the first step on. They are opponents and are evaluated."""
     pool_size: int = Field(0, ge=0)

@@ -12,6 +12,7 @@ the next one needs, so a killed run goes on with the numbers it would have had.
 
 import copy
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
-from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
+from slim_rl.training.optimizer import freeze_below, muon_and_adamw, restore, set_learning_rate, trained_weights
 from slim_rl.training.pool import Pool
 
 MAX_OVERSAMPLING = 2
@@ -103,6 +104,8 @@ def train(
         UserError: a filter or the advantage estimator does not exist, or a game's environment is down.
     """
     advantages.find_estimator(config.advantage)
+    if config.trained_layers:
+        freeze_below(model, config.trained_layers)
     optimizers = _optimizers(config, model)
     engine = LocalEngine(model)
     # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
@@ -111,6 +114,7 @@ def train(
     run = _resume(folder / "state.pt", model, averaged, optimizers)
     pool = Pool(config, folder / "snapshots", averaged, run.step)
     seating = make_seating({"policy": engine, **pool.engines})
+    saved_at = time.monotonic()
     for metrics in run.history:
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
@@ -140,8 +144,10 @@ def train(
             run.history.append(metrics)
             if pool.add(run.step, averaged):
                 seating = make_seating({"policy": engine, **pool.engines})
-            if run.step % config.checkpoint_every == 0 or run.step == config.steps:
+            waited = time.monotonic() - saved_at >= 60 * config.checkpoint_minutes
+            if (run.step % config.checkpoint_every == 0 and waited) or run.step == config.steps:
                 _save(folder / "state.pt", model, averaged, optimizers, run)
+                saved_at = time.monotonic()
             on_step(metrics)
             bar.set_postfix_str(f"reward {metrics.get('reward', math.nan):.3f}")
             bar.update()
@@ -156,18 +162,17 @@ def _optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim
     betas = (0.9, 0.95)
     if config.optimizer == "muon":
         return muon_and_adamw(model, config.learning_rate, config.weight_decay, betas)
-    return [
-        torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=betas, weight_decay=config.weight_decay)
-    ]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [torch.optim.AdamW(trained, lr=config.learning_rate, betas=betas, weight_decay=config.weight_decay)]
 
 
 def _save(
     path: Path, model: PreTrainedModel, averaged: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], run: Run
 ) -> None:
     saved = [optimizer.state_dict() for optimizer in optimizers]
-    state = {"model": model.state_dict(), "optimizers": saved, "run": vars(run)}
+    state = {"model": trained_weights(model), "optimizers": saved, "run": vars(run)}
     if averaged is not model:
-        state["averaged"] = averaged.state_dict()
+        state["averaged"] = trained_weights(averaged)
     save_state(path, state)
 
 
@@ -178,7 +183,7 @@ def _resume(
     if state is None:
         return Run()
     restore(state, model, optimizers)
-    averaged.load_state_dict(state.get("averaged", state["model"]))
+    averaged.load_state_dict(state.get("averaged", state["model"]), strict=False)
     return Run(**state["run"])
 
 
@@ -275,8 +280,11 @@ def update(
     totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
     if config.kl_coefficient:
         totals["kl"] = 0.0
-    max_tokens = config.microbatch_tokens or fitting_tokens(model.config)
-    sharing = model.config.hidden_size >= MIN_SHARING_SIZE
+    checkpointing = config.gradient_checkpointing
+    max_tokens = config.microbatch_tokens or fitting_tokens(model.config, config.trained_layers, checkpointing)
+    sharing = model.config.hidden_size >= MIN_SHARING_SIZE and not checkpointing  # that allows no cache
+    if checkpointing:
+        _checkpoint_layers(model, True)
     for i in range(config.minibatches):
         part = [s for s in sequences if s.episode % config.minibatches == i]
         lengths = torch.tensor([sum(s.trace.loss_mask) for s in part], dtype=torch.long)
@@ -309,7 +317,19 @@ def update(
         totals["grad_norm"] += float(norm) / config.minibatches
         for optimizer in optimizers:
             optimizer.step()
+    if checkpointing:
+        _checkpoint_layers(model, False)
     return totals
+
+
+def _checkpoint_layers(model: PreTrainedModel, on: bool) -> None:
+    """Layers checkpoint in training mode alone. The modules in them stay in evaluation mode, without dropout."""
+    if on:
+        model.activation_checkpointing_enable()
+    else:
+        model.activation_checkpointing_disable()
+    for layer in model.get_decoder().layers:
+        layer.training = on
 
 
 Weighted = tuple[TrainedSequence, float]

@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import itertools
 import math
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +36,7 @@ SMALL = dict(
     learning_rate=1e-3,
     advantage="tests.training.estimators:alternating",
 )
+QUICK = dict(steps=2, games_per_step=1, samples_per_game=3)
 GAMES = load_games(
     {"matching": Matching(max_turns=8), "kuhn": Kuhn(seating=("policy", "policy"), max_turns=4, weight=2.0)}, seed=0
 )
@@ -200,7 +203,7 @@ def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model
 def long_prompts(tokenizer):
     """A model that shares prompts, and sequences: two groups with a prompt of 80 tokens, one sequence with another, and
     one with a short prompt."""
-    larger = tiny_qwen(tokenizer, max_context_tokens=512, seed=0, layers=1, hidden_size=256)
+    larger = tiny_qwen(tokenizer, max_context_tokens=512, seed=0, layers=1, hidden_size=256).eval()
     rng = np.random.default_rng(0)
     prompts = [rng.integers(len(tokenizer), size=n).tolist() for n in (80, 80, 80, 10)]
     made = []
@@ -240,6 +243,25 @@ def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(
         for mine, expected in zip(noting.gradients[i], noting.gradients[2], strict=True):
             assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
     assert tokens[0] == tokens[1] < tokens[2] * 0.75
+
+
+def test_gradient_checkpointing_computes_layers_again_and_changes_no_gradient(long_prompts):
+    larger, trained = long_prompts
+    computed = []
+    larger.get_decoder().layers[0].input_layernorm.register_forward_hook(
+        lambda layer, args, out: computed.append(args[0].shape)
+    )
+    config = TrainConfig(max_grad_norm=1e9, gradient_checkpointing=True)
+    noting = Noting(larger)
+    metrics = [
+        update(config.model_copy(update={"gradient_checkpointing": on}), larger, None, [noting], trained)
+        for on in (True, False)
+    ]
+    assert metrics[0] == {name: pytest.approx(value, rel=1e-6, abs=1e-6) for name, value in metrics[1].items()}
+    for mine, expected in zip(*noting.gradients, strict=True):
+        assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+    assert computed[:2] == [(9, computed[0][1], 256)] * 2  # all sequences whole, twice
+    assert not any(module.training for module in larger.modules())  # the engine's caches are used again
 
 
 def test_a_small_model_computes_every_sequence_whole(model, long_prompts):
@@ -296,6 +318,47 @@ def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
     # A new process knows only what is on disk.
     assert run(model, renderer, tmp_path, optimizer=optimizer) == expected
     assert same_weights(model, whole)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_only_the_last_layers_are_trained_and_saved_and_a_killed_run_goes_on(
+    model, renderer, tmp_path, killed, optimizer
+):
+    options = dict(**QUICK, trained_layers=1, optimizer=optimizer, averaging_decay=0.5)
+    before, whole = copy.deepcopy(model), copy.deepcopy(model)
+    expected = run(whole, renderer, tmp_path / "whole", **options)
+    changed = {
+        name
+        for (name, old), new in zip(before.named_parameters(), whole.parameters(), strict=True)
+        if not torch.equal(old, new)
+    }
+    last = {name for name, _ in before.named_parameters() if name.startswith(("model.layers.2.", "model.norm."))}
+    assert changed == last
+    state = load_state(tmp_path / "whole/state.pt")
+    assert set(state["model"]) == set(state["averaged"]) == last
+    with killed("checkpoint"):
+        run(copy.deepcopy(model), renderer, tmp_path / "killed", **options)
+    assert run(model, renderer, tmp_path / "killed", **options) == expected
+    assert same_weights(model, whole)
+
+
+def test_more_trained_layers_than_the_model_has(model, renderer, tmp_path):
+    with pytest.raises(
+        UserError, match=r"train\.trained_layers is 4, but the model has 3 layers; null trains it whole"
+    ):
+        run(model, renderer, tmp_path, trained_layers=4)
+
+
+@pytest.mark.parametrize(("minutes", "expected"), [(0, [1, 2, 3, 4, 5]), (1.5, [3, 5])])
+def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(
+    model, renderer, tmp_path, monkeypatch, minutes, expected
+):
+    """Steps of half a minute."""
+    saved, seconds = [], itertools.count(step=30)
+    monkeypatch.setattr(grpo, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(grpo, "save_state", lambda path, state: saved.append(state["run"]["step"]))
+    run(model, renderer, tmp_path, **{**QUICK, "steps": 5, "games": ("kuhn",)}, checkpoint_minutes=minutes)
+    assert saved == expected
 
 
 @pytest.mark.parametrize(("optimizer", "alike"), [("adamw", False), ("muon", True)])
