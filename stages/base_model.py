@@ -2,23 +2,26 @@
 
 from pathlib import Path
 
+import pandas as pd
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import check_kind
-from slim_rl.engines.model import checkpoint_folder, load_gguf
+from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, imitate, tiny_qwen
+from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, tiny_qwen
 
 OUTPUT = Path("models/base")
 PARAMETERS = ("seed", "threads", "games", "model", "warmstart")
+HELD_OUT, APART = 64, 4  # demonstrations to measure on; neighbours may have the same number of turns
 TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
 
@@ -27,6 +30,8 @@ def main() -> None:
     torch.set_num_threads(config.threads)
     if config.model.base == "tiny":
         make_tiny(config)
+    elif config.warmstart.checkpoint:
+        warm_start(config)
     else:
         copy_given(config)
 
@@ -47,6 +52,36 @@ def check_given(config: Config, tokenizer: PreTrainedTokenizerBase, kind: PreTra
     renderer_for(tokenizer, config.model.thinking)
     if config.train.backend == "local":
         check_kind(kind)
+
+
+def warm_start(config: Config) -> None:
+    """Let the checkpoint that `model.base` names imitate the games' demonstrations."""
+    made, warm = config.model, config.warmstart
+    is_gguf = made.base.endswith(".gguf")
+    source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
+    model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
+    check_kind(model.config)
+    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    games = load_games(config.games, config.seed)
+    shown = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
+    held_out = [
+        hold_out(shown[n], renderer, warm.stop_probability) for n in range(warm.demonstrations, len(shown), APART)
+    ]
+    longest = max(int(one.tree.positions.max()) + 1 for one in held_out)
+    if longest > model.config.max_position_embeddings:
+        raise UserError(
+            f"A game of {longest} tokens is too long for {made.base}, whose context is "
+            f"{model.config.max_position_embeddings} tokens. Make the game smaller."
+        )
+
+    def batch(step: int) -> list[Tree]:
+        numbers = range(step * warm.batch, min((step + 1) * warm.batch, warm.demonstrations))
+        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
+
+    work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), source, *config.own_code())
+    measured = imitate(warm, model, batch, work, held_out)
+    save_model(OUTPUT, model, tokenizer)
+    write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
 
 
 def make_tiny(config: Config) -> None:

@@ -1,5 +1,6 @@
 """The checkpoint that training starts from: what it is shown, and what it can be made from."""
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -12,7 +13,7 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
 from slim_rl.games.matching import Parameters as Matching
 from slim_rl.training.checkpoint import save_model
-from slim_rl.training.warmstart import Demonstrations
+from slim_rl.training.warmstart import Demonstrations, tiny_qwen
 from stages import base_model
 from tests.checkpoints import chat_checkpoint
 from tests.settings import miniature
@@ -78,6 +79,25 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
     run_stage("base_model")
     loaded, _ = load_model(base_model.OUTPUT)
     assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+
+
+def test_a_checkpoint_is_warm_started_if_asked_for(tmp_path, model, tokenizer, monkeypatch, run_stage):
+    save_model(tmp_path / "mine", model, tokenizer)
+    warm = {"checkpoint": True, "demonstrations": 12, "batch": 4, "measure_every": 2}
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)
+    run_stage("base_model")
+    loaded, _ = load_model(base_model.OUTPUT)
+    assert not any((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    measured = pd.read_csv(base_model.OUTPUT / "warmstart.csv")
+    assert measured["step"].tolist() == [0, 2, 3] and "right_after_0" in measured
+
+
+def test_a_game_too_long_for_a_checkpoint(tmp_path, tokenizer, monkeypatch, run_stage):
+    save_model(tmp_path / "mine", tiny_qwen(tokenizer, max_context_tokens=64, seed=0), tokenizer)
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart={"checkpoint": True})
+    with pytest.raises(UserError, match=r"A game of \d+ tokens is too long for .*mine, whose context is 64 tokens"):
+        run_stage("base_model")
+    assert not base_model.OUTPUT.exists()
 
 
 def test_a_checkpoint_without_a_chat_template_is_refused_before_it_is_copied(tmp_path, monkeypatch, run_stage):

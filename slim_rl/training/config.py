@@ -16,12 +16,15 @@ ESTIMATORS = sorted(m.name for m in iter_modules([str(Path(__file__).with_name("
 
 
 class WarmstartConfig(Section):
-    """Imitation of demonstrations, for the tiny model."""
+    """Imitation of demonstrations, for the tiny model, and for a checkpoint if asked for."""
 
+    checkpoint: bool = False
+    """Whether a checkpoint that `model.base` names imitates, too. If not, training starts from it as it is."""
     demonstrations: int = Field(28_800, ge=1)
     batch: int = Field(8, ge=1)
     """Demonstrations per optimiser step."""
-    learning_rate: float = Field(2.5e-3, gt=0, le=10)
+    learning_rate: float | None = Field(None, gt=0, le=10)
+    """null: 2.5e-3 for the tiny model, which Muon trains, and 3e-4 for a checkpoint, which AdamW trains."""
     warmup_steps: int = Field(100, ge=0)
     weight_decay: float = Field(0.01, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
@@ -30,6 +33,11 @@ class WarmstartConfig(Section):
     1 / stop_probability - 1 turns before that on average."""
     last_seat_demonstrations: int = Field(0, ge=0)
     """Number of first demonstrations that all show the last of the policy's seats. After them the seats alternate."""
+    stop_at: float | None = Field(None, gt=0, le=1)
+    """Of a checkpoint: stop before the demonstrations are used up, once this share of a game's closings is right on
+    demonstrations held out, after no turn, after one, after two, and so on. null: use all."""
+    measure_every: int = Field(50, ge=1)
+    """Of a checkpoint: steps between measurements of that share."""
     checkpoint_every: int = Field(40, ge=1)
     """Steps between checkpoints."""
 

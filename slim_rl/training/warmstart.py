@@ -1,9 +1,9 @@
-"""A tiny Qwen3 made from scratch, taught to play by imitation.
+"""Play taught by imitation: to a tiny Qwen3 made from scratch, or to a checkpoint.
 
 Every demonstration is one tree: the path of turns, with a closing that branches off before each of them, all
 in one sequence under a tree mask. That teaches how to close after any number of turns without teaching how
-many to take. The choice between them is made in the first token of a turn, and the loss of that token is
-weighted by the probability that a demonstrator goes on or stops.
+many to take. The choice between them is made in the first token in which a turn and a closing differ. The loss
+up to that token is weighted by the probability that a demonstrator goes on or stops.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates, Demonstration
@@ -26,6 +26,7 @@ from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import draw
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
+from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
 
 
@@ -49,7 +50,8 @@ class Demonstrations:
         for name, game in games.items():
             if not isinstance(game.taskset, Demonstrates):
                 raise UserError(
-                    f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there."
+                    f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there, "
+                    "without warmstart.checkpoint."
                 )
             self._tasksets[name] = game.taskset
         self._tasks = {name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()}
@@ -84,6 +86,10 @@ _BY_CHOICE = 0.1
 """Weight of the tokens of a turn that a demonstrator could have left out: what it says there is mostly chance, and would
 drown what there is to learn."""
 
+_LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
+_MEASURABLE = 16
+"""Closings after a number of turns; the share of fewer is not measured."""
+
 
 class Tree(NamedTuple):
     """One demonstration in tokens; numpy arrays of int64 but for the weights."""
@@ -104,6 +110,19 @@ class Tree(NamedTuple):
     """(targets,) float32."""
 
 
+class HeldOut(NamedTuple):
+    """A demonstration to measure on."""
+
+    turns: list[int]
+    """Before each of its closings."""
+    tree: Tree
+
+
+def hold_out(demonstration: Demonstration, renderer: Renderer, stop_probability: float) -> HeldOut:
+    turns = [k for k, closing in enumerate(demonstration.closings) if closing is not None]
+    return HeldOut(turns, encode_tree(demonstration, renderer, stop_probability))
+
+
 def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probability: float) -> Tree:
     """A demonstration in tokens.
 
@@ -113,28 +132,29 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     """
     path: list[int] = []
     learn: list[tuple[int, int, float]] = []  # predictor, target, weight
-    closings: list[tuple[int, list[int], float]] = []  # fork, tokens, weight of the first
+    closings: list[tuple[int, list[int], int, float]] = []  # fork, tokens, how many of them choose, their weight
     may_stop = any(closing is not None for closing in demonstration.closings[:-1])
     for i in range(len(demonstration.observations)):
         read = demonstration.read(i)
         path += renderer.continuation(read) if i else renderer.opening(read, demonstration.tools)
         last, closing = i == len(demonstration.turns), demonstration.closings[i]
+        chosen = _alike(renderer, demonstration, i) + 1
         stop = 0.0 if closing is None else stop_probability if may_stop else 1.0
         if demonstration.stopping:
             stop = demonstration.stopping[i]
             if last and stop < 1:  # it could have gone on, and nothing shows how
                 stop = 0.0
         if closing is not None:
-            closings.append((len(path), renderer.turn(closing), stop))
+            closings.append((len(path), renderer.turn(closing), chosen, stop))
         if not last:
             said = renderer.turn(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, 1 - stop, _BY_CHOICE if may_stop else 1.0)
+            learn += _targets(len(path) - 1, len(path), said, chosen, 1 - stop, _BY_CHOICE if may_stop else 1.0)
             path += said
 
     ids, positions = list(path), list(range(len(path)))
     branches, forks = [0] * len(path), [0] * len(path)
-    for number, (fork, said, stop) in enumerate(closings, start=1):
-        learn += _targets(fork - 1, len(ids), said, stop)
+    for number, (fork, said, chosen, stop) in enumerate(closings, start=1):
+        learn += _targets(fork - 1, len(ids), said, chosen, stop)
         ids += said
         positions += range(fork, fork + len(said))
         branches += [number] * len(said)
@@ -144,22 +164,39 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
     return Tree(context[0], context[1], context[2], context[3], predictors, targets, weights.astype(np.float32))
 
 
+def _alike(renderer: Renderer, demonstration: Demonstration, i: int) -> int:
+    """Number of tokens with which both closing i and a turn in its place begin."""
+    closing, turns = demonstration.closings[i], demonstration.turns
+    if closing is None or not turns:
+        return 0
+    both = zip(renderer.turn(closing), renderer.turn(turns[min(i, len(turns) - 1)]), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
+
+
 def _targets(
-    before: int, start: int, said: list[int], first_weight: float, weight: float = 1.0
+    before: int, start: int, said: list[int], chosen: int, choice_weight: float, weight: float = 1.0
 ) -> list[tuple[int, int, float]]:
-    """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows `before`."""
+    """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows `before`; its
+    first `chosen` tokens have the weight of the choice."""
     predictors = [before, *range(start, start + len(said) - 1)]
-    weights = [first_weight] + [weight] * (len(said) - 1)
+    weights = [choice_weight if n < chosen else weight for n in range(len(said))]
     return list(zip(predictors, said, weights, strict=True))
 
 
-def imitation_loss(model: Qwen3ForCausalLM, trees: Sequence[Tree]) -> torch.Tensor:
+def imitation_loss(model: PreTrainedModel, trees: Sequence[Tree]) -> torch.Tensor:
     """Weighted mean cross-entropy over the targets of a batch of trees."""
+    logits, targets, weights = _predict(model, trees)
+    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def _predict(model: PreTrainedModel, trees: Sequence[Tree]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits (targets, vocabulary), token ids and weights (targets,) of the targets of all trees, one after another."""
     ids, positions, branches, forks = (
-        torch.from_numpy(_pad([getattr(tree, name) for tree in trees], fill))
+        torch.from_numpy(_pad([getattr(tree, name) for tree in trees], fill)).to(model.device)
         for name, fill in (("ids", 0), ("positions", 0), ("branches", -1), ("forks", 0))
     )
-    order = torch.arange(ids.shape[1])
+    order = torch.arange(ids.shape[1], device=model.device)
     same_branch = (branches[:, :, None] == branches[:, None, :]) & (order[:, None] >= order)
     on_the_path = (branches == 0)[:, None, :] & (positions[:, None, :] < forks[:, :, None])
     hidden = model.get_decoder()(
@@ -167,12 +204,10 @@ def imitation_loss(model: Qwen3ForCausalLM, trees: Sequence[Tree]) -> torch.Tens
     ).last_hidden_state
     rows = torch.from_numpy(np.repeat(np.arange(len(trees)), [len(tree.targets) for tree in trees]))
     predictors, targets, weights = (
-        torch.from_numpy(np.concatenate([getattr(tree, name) for tree in trees]))
+        torch.from_numpy(np.concatenate([getattr(tree, name) for tree in trees])).to(model.device)
         for name in ("predictors", "targets", "weights")
     )
-    logits = model.lm_head(hidden[rows, predictors])
-    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    return (losses * weights).sum() / weights.sum()
+    return model.lm_head(hidden[rows, predictors]), targets, weights
 
 
 def _pad(rows: list[np.ndarray], fill: int) -> np.ndarray:
@@ -274,30 +309,104 @@ def _look_back(model: Qwen3ForCausalLM, sharpness: float = 2.0, bands: int = 4) 
 
 
 def imitate(
-    config: WarmstartConfig, model: Qwen3ForCausalLM, batches: Callable[[int], Sequence[Tree]], folder: Path
-) -> None:
-    """Train `model` in place on `batches(step)`, going on from the state in `folder`."""
+    config: WarmstartConfig,
+    model: PreTrainedModel,
+    batches: Callable[[int], Sequence[Tree]],
+    folder: Path,
+    held_out: Sequence[HeldOut] | None = None,
+) -> list[dict[str, float]]:
+    """Train `model` in place on `batches(step)`, going on from the state in `folder`.
+
+    Args:
+        held_out: for a pretrained model, which AdamW trains in micro-batches that fit in memory. It is measured on
+            them, and stops early if `config.stop_at` says so. None for the tiny model.
+
+    Returns:
+        Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
+    """
     steps = math.ceil(config.demonstrations / config.batch)
-    # At first the model is stuck until it finds which numbers belong to which pairs. Muon gets there in fewer
-    # steps than AdamW alone.
-    optimizers = muon_and_adamw(model, config.learning_rate, config.weight_decay, betas=(0.9, 0.98))
+    optimizers = _optimizers(config, model, pretrained=held_out is not None)
     state = load_state(folder / "state.pt") or {"step": 0}
     if state["step"]:
         restore(state, model, optimizers)
+    measured: list[dict[str, float]] = state.get("measured", [])
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step") as bar:
-        for step in range(state["step"], steps):
+        for step in range(state["step"], steps + 1):
+            if held_out is not None and (step % config.measure_every == 0 or step == steps):
+                measured = [*(row for row in measured if row["step"] < step), _measure(model, held_out, step)]
+                bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
+                if config.stop_at and min(_shares(measured[-1]), default=0) >= config.stop_at:
+                    break
+            if step == steps:
+                break
             model.zero_grad()
-            loss = imitation_loss(model, batches(step))
-            loss.backward()
+            loss = _backward(model, batches(step), None if held_out is None else fitting_tokens(model.config))
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
-            set_learning_rate(optimizers, config.learning_rate * (warmed_up * cosine / 2))
+            peak = config.learning_rate or (_LEARNING_RATE if held_out is None else _LEARNING_RATE_PRETRAINED)
+            set_learning_rate(optimizers, peak * (warmed_up * cosine / 2))
             for optimizer in optimizers:
                 optimizer.step()
-            bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
+            bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             bar.update()
             if (step + 1) % config.checkpoint_every == 0:
                 saved = [optimizer.state_dict() for optimizer in optimizers]
-                state = {"step": step + 1, "model": model.state_dict(), "optimizers": saved}
+                state = {"step": step + 1, "model": model.state_dict(), "optimizers": saved, "measured": measured}
                 save_state(folder / "state.pt", state)
+    return measured
+
+
+def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: bool) -> list[torch.optim.Optimizer]:
+    betas = (0.9, 0.98)
+    if pretrained:
+        return [torch.optim.AdamW(model.parameters(), weight_decay=config.weight_decay, betas=betas)]
+    # At first the model is stuck until it finds which numbers belong to which pairs. Muon gets there in fewer
+    # steps than AdamW alone.
+    return muon_and_adamw(model, _LEARNING_RATE, config.weight_decay, betas)
+
+
+def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int | None) -> float:
+    """Add the gradient of `imitation_loss`, in passes of at most `max_tokens` padded tokens (but at least one tree) each;
+    returns the loss."""
+    passes = [list(trees)]
+    if max_tokens is not None:
+        passes = [[]]
+        for tree in sorted(trees, key=lambda tree: len(tree.ids), reverse=True):
+            if passes[-1] and (len(passes[-1]) + 1) * len(passes[-1][0].ids) > max_tokens:
+                passes.append([])
+            passes[-1].append(tree)
+    weights = [sum(float(tree.weights.sum()) for tree in part) for part in passes]
+    total = 0.0
+    for part, weight in zip(passes, weights, strict=True):
+        loss = imitation_loss(model, part) * (weight / sum(weights))
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int) -> dict[str, float]:
+    """The columns of a measurement; a number of turns after which few demonstrations close is left out."""
+    found = right_closings(model, held_out)
+    shares = {f"right_after_{k}": sum(right) / len(right) for k, right in found.items() if len(right) >= _MEASURABLE}
+    return {"step": step, **shares}
+
+
+def _shares(row: Mapping[str, float]) -> list[float]:
+    return [value for name, value in row.items() if name != "step"]
+
+
+@torch.no_grad()
+def right_closings(model: PreTrainedModel, held_out: Sequence[HeldOut]) -> dict[int, list[bool]]:
+    """By number of turns before it, whether `model` would say each closing of these demonstrations as it is shown.
+
+    Every token must be the likeliest one after those before it, except the tokens that choose to close.
+    """
+    found: dict[int, list[bool]] = {}
+    for turns, tree in held_out:
+        logits, targets, weights = _predict(model, [tree])
+        right = (logits.argmax(dim=-1) == targets) | (weights < 1)
+        sizes = np.bincount(tree.branches)[1:].tolist()  # the targets of closings come last, branch by branch
+        for k, part in zip(turns, right[-sum(sizes) :].split(sizes), strict=True):
+            found.setdefault(k, []).append(bool(part.all()))
+    return dict(sorted(found.items()))

@@ -7,10 +7,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from slim_rl.core.game import Demonstration
 from slim_rl.core.message import heard
-from slim_rl.training import warmstart
+from slim_rl.training import memory, warmstart
 from slim_rl.training.config import WarmstartConfig
-from slim_rl.training.warmstart import encode_tree, imitate, imitation_loss
+from slim_rl.training.warmstart import encode_tree, hold_out, imitate, imitation_loss, right_closings, tiny_qwen
 
 STOP = 0.3
 
@@ -103,3 +104,102 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
     assert steps.count("again") == 4  # steps 2 to 5: one was done twice
     for one, other in zip(model.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_the_choice_to_close_is_weighted_up_to_where_a_closing_and_a_turn_differ(renderer):
+    """A tokenizer that was not made for the game may begin both with the same tokens."""
+    turn, closing = "[a] b c", "[a] d c"
+    shown = Demonstration(["go", "on"], [turn], [closing, closing])
+    tree = encode_tree(shown, renderer, STOP)
+    said, closed = renderer.turn(turn), renderer.turn(closing)
+    alike = next(n for n in range(len(said)) if said[n] != closed[n])
+    assert alike > 1
+    chosen = alike + 1
+    expected = [0.7] * chosen + [0.1] * (len(said) - chosen)  # what it says by choice weighs little
+    expected += 2 * ([0.3] * chosen + [1.0] * (len(closed) - chosen))
+    assert tree.weights.tolist() == pytest.approx(expected)
+
+
+# A checkpoint
+
+
+@pytest.fixture(scope="module")
+def some(demonstrations):
+    """Demonstrations with three turns or more, and the same with another second closing."""
+    long = [shown for shown in demonstrations if len(shown.turns) > 2][:2]
+    return long, [shown._replace(closings=[shown.closings[0], "[message] no", *shown.closings[2:]]) for shown in long]
+
+
+def begun(tokenizer):
+    return tiny_qwen(tokenizer, max_context_tokens=512, seed=0, layers=1, hidden_size=64)
+
+
+def imitating(config, tokenizer, renderer, some, folder):
+    """A model that imitates the same two demonstrations again and again, and what was measured on both and on the others."""
+    model = begun(tokenizer)
+    held_out = [hold_out(one, renderer, STOP) for one in some[0] * 10]
+    trees = [one.tree for one in held_out[:2]]
+    return model, imitate(config, model, lambda step: trees * 2, folder, held_out)
+
+
+def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer, some, tmp_path):
+    config = WarmstartConfig(
+        demonstrations=4000, batch=4, learning_rate=0.01, warmup_steps=2, stop_at=0.9, measure_every=10
+    )
+    model, measured = imitating(config, tokenizer, renderer, some, tmp_path)
+    assert measured[0]["step"] == 0 and measured[-1]["step"] < 400
+    shares = [[value for name, value in row.items() if name.startswith("right_after_")] for row in measured]
+    assert len(shares[0]) >= 3 and max(shares[0]) == 0 and all(min(before) < 0.9 for before in shares[:-1])
+    assert min(shares[-1]) >= 0.9
+    for shown, second in zip(some, (True, False), strict=True):
+        found = right_closings(model, [hold_out(one, renderer, STOP) for one in shown])
+        assert found[1] == [second] * 2 and found[0] == found[2] == [True, True]
+
+
+def test_a_checkpoints_batch_in_parts_gives_the_same_gradient(tokenizer, renderer, trees, some, tmp_path, monkeypatch):
+    different = sorted(trees, key=lambda tree: len(tree.ids))[:: len(trees) // 5]
+    assert len({len(tree.ids) for tree in different}) > 3
+    passes, gradients = [], []
+
+    def counted(model, part):
+        passes.append(len(part))
+        return imitation_loss(model, part)
+
+    def noted(parameters, limit):
+        gradients.append([parameter.grad.clone() for parameter in parameters])
+
+    monkeypatch.setattr(warmstart, "imitation_loss", counted)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", noted)
+    config = WarmstartConfig(demonstrations=len(different), batch=len(different))
+    held_out = [hold_out(one, renderer, STOP) for one in some[0]]
+    for gigabytes, folder in ((3, "whole"), (1e-6, "parts")):
+        monkeypatch.setattr(memory, "ACTIVATIONS_GIGABYTES", gigabytes)
+        imitate(config, begun(tokenizer), lambda step: different, tmp_path / folder, held_out)
+    assert passes == [len(different), *[1] * len(different)]
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_a_checkpoint_uses_all_demonstrations_where_it_does_not_reach_the_target(tokenizer, renderer, some, tmp_path):
+    config = WarmstartConfig(demonstrations=8, batch=4, stop_at=1.0)
+    _, measured = imitating(config, tokenizer, renderer, some, tmp_path)
+    assert [row["step"] for row in measured] == [0, 2]
+
+
+def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(
+    tokenizer, renderer, some, tmp_path, monkeypatch
+):
+    config = WarmstartConfig(demonstrations=20, batch=4, warmup_steps=0, checkpoint_every=2, measure_every=2)
+    whole, expected = imitating(config, tokenizer, renderer, some, tmp_path / "whole")
+    assert [row["step"] for row in expected] == [0, 2, 4, 5]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        losses = iter([imitation_loss] * 3)
+        patch.setattr(warmstart, "imitation_loss", lambda m, trees: next(losses, stop)(m, trees))
+        imitating(config, tokenizer, renderer, some, tmp_path / "killed")
+    resumed, measured = imitating(config, tokenizer, renderer, some, tmp_path / "killed")
+    assert measured == expected
+    assert all(map(torch.equal, whole.parameters(), resumed.parameters()))
+
+
+def stop(*_):
+    raise KeyboardInterrupt
