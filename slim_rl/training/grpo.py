@@ -47,7 +47,7 @@ MAX_OVERSAMPLING = 2
 MAX_FAILED_GROUPS = 10
 """Training ends after this many groups of one game in a row in which every episode failed."""
 
-MIN_SHARED_TOKENS, MIN_SHARING_SIZE = 64, 256
+MIN_SHARED_TOKENS, MIN_SHARING_SIZE = 32, 256
 """An update computes a prompt once for all sequences of a group from this many tokens on, and from this hidden size of
 the model on. Below them a second pass costs more than it saves."""
 
