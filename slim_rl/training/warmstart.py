@@ -400,7 +400,8 @@ def _shares(row: Mapping[str, float]) -> list[float]:
 def right_closings(model: PreTrainedModel, held_out: Sequence[HeldOut]) -> dict[int, list[bool]]:
     """By number of turns before it, whether `model` would say each closing of these demonstrations as it is shown.
 
-    Every token must be the likeliest one after those before it, except the tokens that choose to close.
+    Every token must be the likeliest one after those before it, except those that choose to close where a demonstrator
+    may go on.
     """
     found: dict[int, list[bool]] = {}
     for turns, tree in held_out:
