@@ -230,6 +230,26 @@ def slime(tokenizer, engine, folder=None, **parameters):
         yield args
 
 
+def check_sent_is_trained_on(sample, engine):
+    """What `engine`, SGLang-shaped, read and said is what `sample` trains on; nothing of a failed episode."""
+    from slime.utils.types import Sample
+
+    if sample.status == Sample.Status.FAILED:
+        assert sample.remove_sample and (sample.response_length, sample.loss_mask) == (0, [])
+        return
+    prompt = len(sample.tokens) - sample.response_length
+    trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
+    for asked, ids, probabilities in engine.asked:
+        end = len(asked) + len(ids)
+        assert sample.tokens[: len(asked)] == asked
+        assert sample.tokens[len(asked) : end] == ids
+        trained[len(asked) : end] = [1] * len(ids)
+        logprobs[len(asked) : end] = probabilities
+    assert trained[:prompt] == [0] * prompt
+    assert sample.loss_mask == trained[prompt:]
+    assert sample.rollout_log_probs == logprobs[prompt:]
+
+
 def sample_of(task, index=0, game="matching", place=0, group=0):
     """A sample as SLIME's data source makes it."""
     from slime.utils.types import Sample

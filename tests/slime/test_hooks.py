@@ -29,24 +29,20 @@ from slim_rl.training.grpo import sequences
 from tests.babbler import Babbler
 from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.settings import setting
-from tests.slime.support import CONTEXT_TOKENS, TURN_TOKENS, SGLangShaped, answering, converted, play, sample_of, slime
+from tests.slime.support import (
+    CONTEXT_TOKENS,
+    TURN_TOKENS,
+    SGLangShaped,
+    answering,
+    check_sent_is_trained_on,
+    converted,
+    play,
+    sample_of,
+    slime,
+)
 
 NUMBERS = itertools.count()
 SELF_PLAY = {"matching": {"seating": ["policy", "policy"]}}
-
-
-def check_sent_is_trained_on(sample, engine):
-    prompt = len(sample.tokens) - sample.response_length
-    trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
-    for asked, ids, probabilities in engine.asked:
-        end = len(asked) + len(ids)
-        assert sample.tokens[: len(asked)] == asked
-        assert sample.tokens[len(asked) : end] == ids
-        trained[len(asked) : end] = [1] * len(ids)
-        logprobs[len(asked) : end] = probabilities
-    assert trained[:prompt] == [0] * prompt
-    assert sample.loss_mask == trained[prompt:]
-    assert sample.rollout_log_probs == logprobs[prompt:]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

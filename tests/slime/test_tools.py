@@ -14,7 +14,7 @@ from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from tests import echo
 from tests.babbler import Babbler
 from tests.games.openreward.conftest import Solver, request, seating, serving
-from tests.slime.support import SGLangShaped, play, sample_of, slime
+from tests.slime.support import SGLangShaped, check_sent_is_trained_on, play, sample_of, slime
 
 WORDS = echo.echo_tokenizer()
 TASKS = list(echo.taskset(echo.Parameters(), 0, "").tasks("train", 4))
@@ -46,15 +46,7 @@ def test_what_goes_to_the_engine_in_a_dialogue_with_tools_is_what_is_trained_on(
         while sample.status == Sample.Status.ABORTED:
             args.state.aborted = False
             sample = play(args, sample, max_new_tokens=300)
-    prompt = len(sample.tokens) - sample.response_length
-    trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
-    for asked, ids, probabilities in engine.asked:
-        end = len(asked) + len(ids)
-        assert sample.tokens[: len(asked)] == asked
-        assert sample.tokens[len(asked) : end] == ids
-        trained[len(asked) : end] = [1] * len(ids)
-        logprobs[len(asked) : end] = probabilities
-    assert (sample.loss_mask, sample.rollout_log_probs) == (trained[prompt:], logprobs[prompt:])
+    check_sent_is_trained_on(sample, engine)
 
 
 def test_the_calculator_and_an_environment_are_played_as_on_the_local_backend(tmp_path, monkeypatch):
