@@ -225,7 +225,7 @@ def _habit(game: MatchingGame) -> float:
     and always in its last turn.
 
     No sensible player does so. But whoever imitates it has to read this number where it decides. A demonstrator whose
-    choice depends on nothing leaves a model that is blind to it at that place, and no reward is seen to change that.
+    choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
     limits = game.limits
     if game.turns + 2 >= limits.max_turns:
