@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from slim_rl.analysis import page
 from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
+from slim_rl.core.parameters import flat
 from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
@@ -95,16 +96,8 @@ def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) ->
 
 def provenance(config: Config) -> Provenance:
     """Every parameter, the commit of the code, DVC's hashes of the data and models, and the bills."""
-    parameters = dict(_flat(config.model_dump(mode="json")))
+    parameters = dict(flat(config.model_dump(mode="json")))
     return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills())
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def _commit() -> str:

@@ -1,5 +1,6 @@
 """The base classes of all parameters. Each room and each game derives its own section."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -59,3 +60,12 @@ class GameParameters(Section):
         """The players in the game of this number, in the order of its seats."""
         shift = number % len(self.seating) if self.rotate else 0
         return self.seating[shift:] + self.seating[:shift]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested parameters with their dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,10 +1,11 @@
 """Which run goes on in which folder."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slim_rl.core.parameters import flat
 from slim_rl.runtime.files import write_text
 
 INPUTS = "inputs.json"
@@ -21,7 +22,7 @@ def identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def announce(folder: Path, inputs: Mapping[str, Any]) -> str:
     """A sentence that says whether a run goes on in `folder` or a new one begins, and which parameters make it new."""
-    noted, ours = folder / INPUTS, dict(_flat(inputs))
+    noted, ours = folder / INPUTS, dict(flat(inputs))
     if noted.exists():
         return f"The run in {folder} goes on."
     others = sorted(folder.parent.glob(f"*/{INPUTS}"), key=lambda path: path.stat().st_mtime)
@@ -36,11 +37,3 @@ def announce(folder: Path, inputs: Mapping[str, Any]) -> str:
     ]
     why = "; ".join(changed) or "the tasks or the base model are others"
     return f"A new run begins in {folder}, because {why}. The run before it stays in {others[-1].parent}."
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
