@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
@@ -21,7 +22,7 @@ from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_o
 
 OUTPUT = Path("models/base")
 PARAMETERS = ("seed", "threads", "games", "model", "warmstart")
-HELD_OUT, APART = 64, 4  # demonstrations to measure on; neighbours may have the same number of turns
+HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
 TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
 
@@ -74,8 +75,11 @@ def warm_start(config: Config) -> None:
             f"{model.config.max_position_embeddings} tokens. Make the game smaller."
         )
 
+    # A model that can read needs no lessons, and is to be measured on all of them at any time.
+    order = np.random.default_rng(config.seed).permutation(warm.demonstrations).tolist()
+
     def batch(step: int) -> list[Tree]:
-        numbers = range(step * warm.batch, min((step + 1) * warm.batch, warm.demonstrations))
+        numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
 
     work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), source, *config.own_code())

@@ -92,6 +92,21 @@ def test_a_checkpoint_is_warm_started_if_asked_for(tmp_path, model, tokenizer, m
     assert measured["step"].tolist() == [0, 2, 3] and "right_after_0" in measured
 
 
+def test_a_checkpoint_sees_games_of_any_length_from_the_start_and_is_measured_on_them(
+    tmp_path, model, tokenizer, monkeypatch, run_stage
+):
+    given = []
+    monkeypatch.setattr(base_model, "imitate", lambda *arguments: given.extend(arguments) or [])
+    save_model(tmp_path / "mine", model, tokenizer)
+    warm = {"checkpoint": True, "demonstrations": 640, "batch": 8}
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)
+    run_stage("base_model")
+    _, _, batch, _, held_out = given
+    first_quarter = [tree for step in range(20) for tree in batch(step)]
+    assert len({int(tree.branches.max()) for tree in first_quarter}) > 2
+    assert sum(max(turns) >= 2 for turns, _ in held_out) >= 16
+
+
 def test_a_game_too_long_for_a_checkpoint(tmp_path, tokenizer, monkeypatch, run_stage):
     save_model(tmp_path / "mine", tiny_qwen(tokenizer, max_context_tokens=64, seed=0), tokenizer)
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart={"checkpoint": True})
