@@ -59,7 +59,8 @@ def with_style(draw: F) -> F:
 
 def curve(axes: Axes, curves: pd.DataFrame, column: str, label: str, colour: str, line: Any) -> None:
     """A column of `step_estimates` over training, with its band."""
-    axes.plot(curves["step"], curves[column], color=colour, linestyle=line, label=label)
+    marker = "o" if len(curves) < 8 else None  # or a line between two points looks like a measured trend
+    axes.plot(curves["step"], curves[column], color=colour, linestyle=line, marker=marker, label=label)
     low, high = curves[f"{column}_low"], curves[f"{column}_high"]
     axes.fill_between(curves["step"], low, high, color=colour, alpha=0.2, linewidth=0)
 

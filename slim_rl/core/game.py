@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from slim_rl.core.message import Message, Tool, heard
-from slim_rl.core.player import Player, TextPlayer
+from slim_rl.core.player import TextPlayer
 
 Purpose = Literal["train", "evaluate", "demonstrations"]
 
@@ -108,7 +108,6 @@ class TextGame(Protocol):
 
 
 AnyGame = Game | TextGame
-AnyPlayer = Player | TextPlayer
 
 
 def is_text_game(game: AnyGame) -> bool:

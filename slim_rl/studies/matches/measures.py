@@ -39,7 +39,8 @@ class Matches:
 
     @cached_property
     def seats(self) -> list[str]:
-        return list(dict.fromkeys(self.played["seat"]))
+        """In which models play."""
+        return list(dict.fromkeys(self.played["seat"][~self.played["player"].isin(self.opponents)]))
 
     @cached_property
     def opponents(self) -> list[str]:

@@ -6,6 +6,7 @@ from itertools import combinations
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import HasOpponents, Solved
+from slim_rl.games import policy_seats
 from slim_rl.runtime.files import write_text
 from slim_rl.studies.matches.parameters import Parameters
 from slim_rl.studies.series import Evaluation, Series
@@ -13,7 +14,7 @@ from slim_rl.studies.series import Evaluation, Series
 
 def series(run: Evaluation) -> Iterator[Series]:
     """Every checkpoint and snapshot against every opponent, and `ranked` of the snapshots against each other and the
-    checkpoints. A pair plays each task twice, so that both play both seats.
+    checkpoints. A pair plays each task twice, so that both play both seats, but a model only those that it is trained in.
 
     Models do not meet each other at temperature 0, where they would play one game over and over, nor in
     `evaluate.server`, which holds one of them at a time.
@@ -31,11 +32,13 @@ def series(run: Evaluation) -> Iterator[Series]:
     if run.evaluate.temperature and not run.evaluate.server:
         pairs += [pair for pair in combinations(models, 2) if ranked.issuperset(pair)]
     pairs += combinations(opponents, 2)
+    trained = policy_seats(run.game)
     for one, other in pairs:
         few = {one, other} & set(run.snapshots) or "trained" not in (one, other)
         tasks = run.tasks[: parameters.snapshot_games] if few else run.tasks
-        yield run.series(f"matches/{one}-against-{other}", tasks, (one, other))
-        yield run.series(f"matches/{other}-against-{one}", tasks, (other, one))
+        for seated in ((one, other), (other, one)):
+            if all(seat in trained for seat, player in zip(seats, seated, strict=True) if player in models):
+                yield run.series(f"matches/{seated[0]}-against-{seated[1]}", tasks, seated)
 
 
 def finish(run: Evaluation) -> None:

@@ -68,7 +68,7 @@ def _learning_figure(found: Matches) -> Figure:
     figure = Figure((WIDTH, 0.8 + 2 * len(opponents)), layout="constrained")
     panels = np.atleast_1d(figure.subplots(len(opponents), 1, sharex=True))
     for axes, opponent in zip(panels, opponents, strict=True):
-        for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=True):
+        for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=False):
             rows = table[(table["opponent"] == opponent) & (table["seat"] == seat)]
             figures.curve(axes, rows, "reward", seat, colour, line)
         axes.set(ylabel=f"reward against\n{title(opponent).lower()}")
