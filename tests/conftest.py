@@ -6,6 +6,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Two OpenMP threads that wait for each other beside other tests take many times as long as one.
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
+import copy
 import subprocess
 from importlib import import_module
 from pathlib import Path
@@ -52,9 +53,14 @@ def renderer(tokenizer):
     return renderer_for(tokenizer, thinking=False)
 
 
-@pytest.fixture
-def model(tokenizer):
+@pytest.fixture(scope="session")
+def untouched_model(tokenizer):
     return tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
+
+
+@pytest.fixture
+def model(untouched_model):
+    return copy.deepcopy(untouched_model)
 
 
 @pytest.fixture

@@ -60,10 +60,9 @@ class EchoGame(ToolGame):
 
 
 class Echoes:
-    """The taskset. Failures are drawn anew whenever a task is played."""
+    """The taskset. It names no study. Failures are drawn anew whenever a task is played."""
 
     seats = ("solver",)
-    study = "accuracy"
 
     def __init__(self, parameters: Parameters, seed: int):
         self._parameters, self._seed, self._random = parameters, seed, Random(seed)

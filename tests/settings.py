@@ -31,7 +31,7 @@ def miniature(**changes: Any) -> Parameters:
         "seed": 0,
         "threads": 1,
         "games": {"matching": matching},
-        "model": {"base": "tiny", "context_tokens": 512, "turn_tokens": 32},
+        "model": {"base": "tiny", "layers": 1, "hidden_size": 32, "context_tokens": 512, "turn_tokens": 32},
         "warmstart": {"demonstrations": 160, "batch": 8},
         "train": {"steps": 4, "games_per_step": 2, "samples_per_game": 2, "filters": []},
         "studies": {"asking": asking},

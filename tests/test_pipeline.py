@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from slim_rl.rollout.shards import read_episodes
 from tests.settings import merged
 from tests.workspaces import copy_of, environment, repro
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.pipeline]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -84,7 +85,7 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     copy = copy_of(finished, tmp_path / "copy")
     server = serve("--hold-after", "80")
-    service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None)
+    service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None, max_concurrent=4)
     changes = {
         "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
         "services": {"partner": service},
@@ -101,7 +102,8 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
     (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
 
     process = start(copy, "--single-item", "evaluate")
-    wait_for(lambda: server.counts()["good"] == 80, process)
+    # Four requests are held: every reply before them has arrived.
+    wait_for(lambda: itemgetter("good", "under_way")(server.counts()) == (80, 4), process)
     kill(process)
     rules = copy / "slim_rl/games/matching/rules.py"
     rules.write_text(rules.read_text().replace('"""', '"""Edited. ', 1))

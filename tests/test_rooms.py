@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ TEXTS = sorted(
     if path.suffix in (".py", ".j2", ".js", ".css", ".yaml")
     and not re.match(r"slim_rl/(games|studies)/\w+/", str(path.relative_to(ROOT)))
 )
+READ = {path: path.read_text() for path in TEXTS}
 ENGLISH = {"matching", "execution", "prediction"}
 """Names that are English words too: they count where they are quoted or imported."""
 
@@ -24,15 +26,16 @@ def test_no_game_is_named_outside_its_folder(game):
     assert {"matching", "textarena", "tictactoe", "kuhn"} <= set(GAMES) and len(TEXTS) > 50
     quoted = rf"[\"'`](games\.)?{game}\b[\"'`:./]|games[./]{game}\b"
     named = re.compile(quoted if game in ENGLISH else rf"{game}|{quoted}", re.IGNORECASE)
-    found = {str(path.relative_to(ROOT)): named.findall(path.read_text()) for path in TEXTS}
+    found = {str(path.relative_to(ROOT)): named.findall(text) for path, text in READ.items()}
     assert {path: names for path, names in found.items() if names} == {}
     assert {str(path) for path in TEXTS if path.suffix == ".py" and game in imported(path)} == set()
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The parts of all names that a module imports."""
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(READ[path])):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names += [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
     return {part for name in names for part in name.split(".")}

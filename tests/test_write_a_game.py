@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from slim_rl.config import Config, load_config
+from slim_rl.runtime import work
 from slim_rl.runtime.work import work_folder
 
 ROOT = Path(__file__).parents[1]
@@ -52,8 +53,9 @@ def own_code(run_stage):
     return Path("data/own-code.txt").read_text(), work_folder(Path(".work"), *load_config().own_code())
 
 
-def test_an_edit_of_the_users_own_code_is_seen_wherever_it_is(workspace, run_stage):
+def test_an_edit_of_the_users_own_code_is_seen_wherever_it_is(workspace, run_stage, monkeypatch):
     """Not only in the module that a parameter names: in its whole package."""
+    monkeypatch.setattr(work, "_PACKAGE", workspace / "ours")  # our own code takes long to read, and stays as it is
     for folder, source in (("cards", "guess.py"), ("league", ROOT / "slim_rl/studies/accuracy/parameters.py")):
         Path(folder, "inner").mkdir(parents=True)
         Path(folder, "__init__.py").touch()
@@ -76,6 +78,7 @@ def test_our_own_games_and_studies_are_not_the_users_code():
     assert config.own_code() == []
 
 
+@pytest.mark.slow
 def test_a_game_outside_of_the_repository_goes_from_games_to_the_report(workspace, run_stage):
     run_all(run_stage, {"games": {"guess": {"train_count": 16, "eval_count": 16}}, **TINY})
     metrics = json.loads(Path("reports/metrics.json").read_text())
@@ -83,6 +86,7 @@ def test_a_game_outside_of_the_repository_goes_from_games_to_the_report(workspac
     assert "guess" in Path("reports/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_two_games_are_trained_at_once(workspace, run_stage):
     matching = {"size": 2, "p_agent": 0.5, "train_count": 16, "eval_count": 8, "max_turns": 6, "weight": 1}
     games = {"guess": {"train_count": 16, "eval_count": 8, "weight": 3}, "matching": matching}

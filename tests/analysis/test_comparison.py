@@ -52,12 +52,6 @@ def test_runs_of_several_games_are_told_apart_by_their_game_and_not_by_all_its_p
     ]
 
 
-def test_a_group_is_compared_by_its_own_study_and_all_its_runs():
-    seen = []
-    grouped(RUNS, lambda study, metrics: seen.append((study, len(metrics))) or COMPARED)
-    assert seen == [("study", 3), ("study", 1)]
-
-
 def test_the_page_shows_every_run_and_the_pool(tmp_path):
     groups = group(RUNS)
     save(draw(groups), tmp_path, "runs")

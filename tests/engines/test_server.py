@@ -155,9 +155,8 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_stay(model, token
     assert generate(model, tokenizer)["output_ids"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "words"),
-    [
+def test_a_bad_request_gets_400_and_a_sentence(model, tokenizer):
+    bad = [
         ("/generate", b"{", "not JSON"),
         ("/generate", {}, "input_ids"),
         ("/generate", {"input_ids": "What is it?"}, "input_ids is What is it?"),
@@ -168,16 +167,15 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_stay(model, token
         ("/generate", {"input_ids": [1], "stream": True}, "stream is True"),
         ("/abort_request", {}, "which requests"),
         ("/update_weights_from_disk", {}, "model_path"),
-    ],
-)
-def test_a_bad_request_gets_400_and_a_sentence(model, tokenizer, path, body, words):
-    (answer,) = ask(model, tokenizer, [(path, body)], 400)
-    assert words in answer["error"]["message"]
+    ]
+    answers = ask(model, tokenizer, [(path, body) for path, body, _ in bad], 400)
+    for (*_, words), answer in zip(bad, answers, strict=True):
+        assert words in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/health", "/health_generate", "/server_info", "/v1/models", "/flush_cache"])
-def test_what_slime_and_the_router_ask_for_is_there(model, tokenizer, path):
-    ask(model, tokenizer, [(path, None)])
+def test_what_slime_and_the_router_ask_for_is_there(model, tokenizer):
+    paths = ("/health", "/health_generate", "/server_info", "/v1/models", "/flush_cache")
+    ask(model, tokenizer, [(path, None) for path in paths])
 
 
 # The engine that speaks it, against a server that fails on purpose.
@@ -250,6 +248,7 @@ def test_an_engine_that_stays_away_fails():
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.slow
 def test_a_server_is_run_for_a_checkpoint_and_ended(model, tokenizer, tmp_path):
     save_model(tmp_path / "model", model, tokenizer)
     command = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"

@@ -18,7 +18,7 @@ from tests.flows.running import ENDED, KEY, Prefect, grep, processes_in, wait_fo
 from tests.settings import miniature
 from tests.workspaces import ROOT, environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.pipeline]
 PLAYER = "asks-4-random"
 SERIES = f"matching/held-out/{PLAYER}"
 
@@ -54,7 +54,7 @@ def test_a_wrong_parameter_fails_the_run_with_its_sentence(prefect):
 
 def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skips_every_stage(prefect):
     before = (prefect.workspace / "params.yaml").read_bytes()
-    parameters = {"train.steps": 12, "evaluate.temperature": 0.9}
+    parameters = {"train.steps": 24, "evaluate.temperature": 0.9}
     run = prefect.run("pipeline/laptop", parameters=parameters)
     done = set(prefect.workspace.glob(".work/train/*"))
 
@@ -69,11 +69,11 @@ def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skip
     assert prefect.state(run, "CANCELLED", within_seconds=60) == "CANCELLED"
     wait_for(lambda: processes_in(prefect.workspace) == [], within_seconds=30)
     assert (prefect.workspace / "params.yaml").read_bytes() == before
-    assert not step(11)
+    assert not step(23)
 
     again = prefect.run("pipeline/laptop", parameters=parameters)
     assert prefect.state(again, *ENDED) == "COMPLETED"
-    assert step(0)[0].stat().st_mtime_ns == written and step(11)
+    assert step(0)[0].stat().st_mtime_ns == written and step(23)
     ran = ("train", "evaluate", "analyze")
     assert stages_of(prefect, again) == {"games": "skipped", "base_model": "skipped", **dict.fromkeys(ran, "ran")}
     [metrics] = prefect.artifacts("metrics", again)

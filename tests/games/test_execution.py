@@ -11,7 +11,6 @@ from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates
 from slim_rl.core.message import said
-from slim_rl.games import game_parameters, load_games
 from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
@@ -51,39 +50,25 @@ def played(game, reply):
         ("print(1)", 1.0, "printed"),
         ("```python\nprint(1)\n```", 1.0, "printed"),
         ("Here it is:\n```\nprint(1)\n```\nThat is all.", 1.0, "printed"),
-        ("print(1)\nraise SystemExit(0)", 1.0, "printed"),
-        ("import os\nprint(1, flush=True)\nos._exit(0)", 1.0, "printed"),
-        ("import sys\nsys.stdout.buffer.write(b'\\xff')", 1.0, "printed"),
         ("x = 1", 0.5, "silent"),
-        ("# nothing", 0.5, "silent"),
         ("print()\nprint('  \\t ')", 0.5, "silent"),
-        ("raise SystemExit(0)", 0.5, "silent"),
-        ("import os\nos._exit(0)", 0.5, "silent"),
-        ("import warnings\nwarnings.warn('careful')", 0.5, "silent"),
         ("import sys\nprint('error', file=sys.stderr)", 0.5, "silent"),
         ("print(", -0.5, "syntax_error"),
-        ("def f():\nreturn 1", -0.5, "syntax_error"),
         ("I would print 1.", -0.5, "syntax_error"),
         ("```python\nprint(1)", -0.5, "syntax_error"),
         ("print('\ud800')", -0.5, "syntax_error"),
         ("", -0.5, "no_program"),
-        (" \n\t", -0.5, "no_program"),
         ("```python\n\n```", -0.5, "no_program"),
         ("```\nprint(1)\n```\nor\n```\nprint(2)\n```", -0.5, "no_program"),
         ("1 / 0", -1.0, "runtime_error"),
         ("print(1)\nraise SystemExit(1)", -1.0, "runtime_error"),
-        ("print(1)\nraise SystemExit('')", -1.0, "runtime_error"),
-        ("raise MemoryError", -1.0, "runtime_error"),
-        ("x = ' ' * 10**12", -1.0, "runtime_error"),
-        ("print('\\ud800')", -1.0, "runtime_error"),
         ("exec('(')", -1.0, "runtime_error"),
-        ("while True: pass", -1.0, "timeout"),
         ("print(1, flush=True)\nwhile True: pass", -1.0, "timeout"),
         ("while True: print('x' * 1000)", -1.0, "killed"),
-        ("import ctypes\nctypes.string_at(0)", -1.0, "killed"),
     ],
 )
 def test_what_a_reply_earns(sandbox, reply, reward, outcome):
+    """tests/sandbox has the many ways in which a program ends."""
     episode = played(Execution("g", "Write.", PARAMETERS, sandbox, None), reply)
     assert episode.status == "completed" and episode.rewards == {"author": reward}
     told = {name for name, value in episode.metrics.items() if value and name not in ("runs", "lines", "degenerate")}
@@ -137,6 +122,7 @@ def test_small_tasks_are_graded_by_hidden_tests(grammar):
             assert episode.rewards == {"author": 0.0}, wrong
 
 
+@pytest.mark.slow
 def test_demonstrations_run_less_than_six_times_in_ten(grammar):
     assert isinstance(grammar, Demonstrates)
     tasks = list(grammar.tasks("demonstrations", 300))
@@ -166,8 +152,6 @@ def test_tasks_of_mbpp_are_its_own_splits():
 def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
     with pytest.raises(UserError, match=r"games\.execution\.file: .*none\.jsonl cannot be read as JSON lines"):
         list(FileTasks(Parameters(file=tmp_path / "none.jsonl")).tasks("train", 1))
-    with pytest.raises(UserError, match="no variants"):
-        load_games({"execution:hard": game_parameters("execution:hard", {})}, seed=0)
 
 
 def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):

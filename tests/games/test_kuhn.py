@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.core.errors import UserError
 from slim_rl.core.game import HasOpponents, Solved
-from slim_rl.games import game_parameters, load_games
 from slim_rl.games.kuhn.tasks import KuhnTaskset, card_of
 from slim_rl.games.kuhn.theory import INFORMATION_SETS, equilibrium, options
 from slim_rl.games.textarena.parameters import Parameters
@@ -176,5 +174,3 @@ def test_names(taskset):
     assert taskset.study == "matches" and isinstance(taskset, Solved) and isinstance(taskset, HasOpponents)
     with pytest.raises(ValueError, match="kuhn has no player 'bayes'; it has random and scripted"):
         taskset.player("bayes", taskset.deal(0), "first", 0)
-    with pytest.raises(UserError, match="no variants"):
-        load_games({"kuhn:long": game_parameters("kuhn:long", {})}, seed=0)

@@ -5,8 +5,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from slim_rl.core.errors import UserError
-from slim_rl.games import game_parameters, load_games
 from slim_rl.games.textarena.parameters import Parameters
 from slim_rl.games.tictactoe.tasks import TicTacToeTaskset, after, best_cells, free_cells, position
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -69,14 +67,6 @@ def test_the_player_reads_the_board_it_is_shown(taskset):
         move = taskset.random_move(game, rng)
         board = after(board, int(move[1]))
         game.step(move)
-
-
-def test_names(taskset):
-    assert taskset.name == "tictactoe" and next(taskset.tasks("train", 1)).game_id == "tictactoe-0-0"
-    with pytest.raises(ValueError, match="tictactoe has no player 'bayes'; it has random and scripted"):
-        taskset.player("bayes", taskset.load(next(taskset.tasks("train", 1))), "first", 0)
-    with pytest.raises(UserError, match="no variants"):
-        load_games({"tictactoe:large": game_parameters("tictactoe:large", {})}, seed=0)
 
 
 def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_context():

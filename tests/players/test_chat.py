@@ -44,6 +44,7 @@ def calls_of(episodes):
 # What fails
 
 
+@pytest.mark.slow
 def test_episodes_against_a_service_that_fails_three_calls_in_ten(serve, services, tmp_path):
     server = serve("--faults", "0.3")
     episodes = evaluation(services(partner=server.config()), 60, tmp_path, tries=2)
@@ -155,6 +156,7 @@ def test_a_pause_that_the_service_asks_for_is_kept(serve, services):
     assert counts["faults"] and counts["broken_pauses"] == 0
 
 
+@pytest.mark.slow
 def test_never_more_requests_in_any_minute_than_allowed(serve, services):
     server = serve("--latency", "0.05")
     one = services(partner=server.config(max_requests_per_minute=40))
@@ -168,6 +170,7 @@ def test_never_more_requests_in_any_minute_than_allowed(serve, services):
     assert server.counts()["most_in_a_minute"] == 40
 
 
+@pytest.mark.slow
 def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, services, tmp_path):
     server = serve("--faults", "0.2")
     config, ledgers = server.config(max_cost_dollars=0.1), {"folder": tmp_path}
@@ -323,10 +326,11 @@ def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, 
     assert time.monotonic() - started < 5
     assert server.counts()["good"] == 4  # those that waited in line are not made
     assert first.bills()["partner"]["calls"] == 4
+    server.start_over()
     second = services(partner=config, folder=tmp_path)
     for seed in range(8):
         reply(second, seed=seed)
-    assert server.counts()["good"] == 8
+    assert server.counts()["good"] == 4
 
 
 def test_a_stop_waits_no_longer_than_a_call_may_take(serve, services, tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from tokenizers import pre_tokenizers
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, heard
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import Sampling
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import renderer_for
+from tests.babbler import Scripted
 from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.echo import TOOLS
 
@@ -31,6 +33,11 @@ LOOK = {"name": "look", "arguments": {"at": "3 < 4"}}
 HERMES = f"<tool_call>\n{json.dumps(LOOK)}\n</tool_call>"
 BARE = json.dumps({"name": LOOK["name"], "parameters": LOOK["arguments"]})
 WITH_TOOLS = [("qwen2.5", HERMES), ("qwen3", HERMES), ("llama3", BARE)]
+
+
+@cache
+def renderer_of(family, thinking):
+    return renderer_for(TOKENIZERS[family], thinking)
 
 
 def whole(tokenizer, dialogue, tools=(), **options):
@@ -55,8 +62,7 @@ SAID = TEXT.map(str.strip)
 @settings(max_examples=40, deadline=None)
 @given(system=st.none() | TEXT, first=TEXT, turns=st.lists(st.tuples(SAID, TEXT), max_size=3))
 def test_a_dialogue_turn_by_turn_has_the_tokens_of_the_whole_one(family, thinking, system, first, turns):
-    tokenizer = TOKENIZERS[family]
-    renderer = renderer_for(tokenizer, thinking)
+    tokenizer, renderer = TOKENIZERS[family], renderer_of(family, thinking)
     begin = [] if system is None else [Message("system", system)]
     ids = renderer.opening([*begin, *heard(first)])
     for said, answer in turns:
@@ -71,29 +77,14 @@ def test_a_dialogue_turn_by_turn_has_the_tokens_of_the_whole_one(family, thinkin
         assert ids == whole(tokenizer, dialogue, enable_thinking=thinking)
 
 
-class Recorder:
-    """An engine that says given turns and keeps what it was asked with."""
-
-    max_context_tokens = 10_000
-
-    def __init__(self, turns):
-        self.turns, self.asked = iter(turns), []
-
-    async def generate(self, input_ids, sampling):
-        self.asked.append(list(input_ids))
-        turn = next(self.turns)
-        return Generation(turn, [-0.5] * len(turn), "stop" if turn[-1] in sampling.stop_token_ids else "length")
-
-
 @pytest.mark.parametrize(("family", "thinking"), FORMATS)
 def test_what_is_trained_on_is_what_was_sent_and_sampled(family, thinking):
     """Turns that no encoder would give, one that is cut, and one that ends with another of the model's end tokens."""
-    tokenizer = TOKENIZERS[family]
-    renderer = renderer_for(tokenizer, thinking)
+    tokenizer, renderer = TOKENIZERS[family], renderer_of(family, thinking)
     closed, other = renderer.stop_token_ids[:2]
     letters = tokenizer.convert_tokens_to_ids(list("hello"))
     turns = [[*letters, closed], letters, [*letters, other], [closed]]
-    engine = Recorder(turns)
+    engine = Scripted(turns)
     player = PolicyPlayer(engine, renderer, Sampling(5, 1.0))
     said = [asyncio.run(player.respond(heard(f"Number {n}"))).text for n in range(len(turns))]
     assert said == ["hello", "hello", "hello", ""]

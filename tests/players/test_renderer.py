@@ -101,14 +101,18 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<\ufdd0"), max_s
 HEARD = st.lists(st.builds(Message, st.sampled_from(["user", "tool"]), TEXT), min_size=1, max_size=3)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.fixture(scope="module")
+def library(words):
+    return create_renderer(words, Qwen3RendererConfig(enable_thinking=False, thinking_retention="all"))
+
+
+@settings(max_examples=100, deadline=None)
 @given(messages=HEARD, long=st.booleans())
-def test_a_continuation_is_the_rest_of_the_whole_dialogue(words, echo, messages, long):
+def test_a_continuation_is_the_rest_of_the_whole_dialogue(echo, library, messages, long):
     """Whether it is short enough to be cached or not."""
     messages = [Message(m.role, m.text + "x" * 2000 * long) for m in messages]
     dialogue = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "It is 7."}]
     dialogue += [{"role": m.role, "content": m.text} for m in messages]
-    library = create_renderer(words, Qwen3RendererConfig(enable_thinking=False, thinking_retention="all"))
     whole = library.render_ids(dialogue, add_generation_prompt=True)
     ours = echo.opening(heard("Hi")) + echo.turn("It is 7.") + echo.continuation(messages)
     assert ours == whole
@@ -124,7 +128,7 @@ def test_images_are_refused_in_a_sentence(echo):
 # What stays text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     parts=st.lists(st.sampled_from([*MARKERS, "<", "|im_end|>", "<thi", "nk>", "\n", "word", "\ufdd0"])),
     as_tool=st.booleans(),
@@ -147,11 +151,16 @@ def test_markers_in_the_description_of_a_tool_stay_text(words, echo):
     assert "Looks.</tools><|im_end|>" in words.decode(ids[1])
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.fixture(scope="module")
+def cutting(words):
+    return renderer_for(words, thinking=False, max_tool_tokens=12)
+
+
+@settings(max_examples=100, deadline=None)
 @given(text=st.text(st.sampled_from("ab é漢\n<🙂"), max_size=40), marker=st.sampled_from(["", *MARKERS]))
-def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo, text, marker):
+def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo, cutting, text, marker):
     """A marker in what is kept stays text, and nothing but results is cut."""
-    cutting, text = renderer_for(words, thinking=False, max_tool_tokens=12), text + marker + text
+    text += marker + text
     plain = echo.continuation([tool("A")])
     ids = cutting.continuation([tool(text)])
     before, after = words.decode(plain).split("A")
@@ -222,7 +231,7 @@ def test_a_call_keeps_its_arguments_its_text_and_what_was_said_around_it(parse):
     assert message.written == f"{message.text}\n{call.raw}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_whatever_is_sampled_has_a_text_without_markers(words, echo, data):
     spelled = [token for text, token in words.get_vocab().items() if not text.startswith("<0x")]

@@ -17,10 +17,11 @@ from tests import echo
 GROUPS, SAMPLES = 12, 8
 
 
-@pytest.fixture
-def seating():
+@pytest.fixture(params=[0.2])
+def seating(request):
+    """In a game whose tool fails with the probability `request.param`."""
     words = echo.echo_tokenizer()
-    games = load_games({"tests.echo": echo.Parameters(failure_rate=0.2)}, seed=0)
+    games = load_games({"tests.echo": echo.Parameters(failure_rate=request.param)}, seed=0)
     rules = PolicyRules(renderer_for(words, thinking=False), max_turn_tokens=100, temperature=1.0)
     return Seating(games, {"policy": rules.maker(echo.EchoEngine(words, looks=2))}, seed=0)
 
@@ -48,11 +49,9 @@ def test_one_call_in_five_fails(seating, requests, tmp_path, shard_episodes):
     assert Counter(read_frame(tmp_path)["status"]) == Counter(completed=len(requests))
 
 
-def test_an_environment_that_is_down_for_good_is_given_up_after_some_rounds(requests, tmp_path):
-    games = load_games({"tests.echo": echo.Parameters(failure_rate=1.0)}, seed=0)
-    words = echo.echo_tokenizer()
-    maker = PolicyRules(renderer_for(words, thinking=False), 100, 1.0).maker(echo.EchoEngine(words, looks=2))
-    episodes = collect(requests, Seating(games, {"policy": maker}, seed=0).play, tmp_path, 64, tries=3)
+@pytest.mark.parametrize("seating", [1.0], indirect=True)
+def test_an_environment_that_is_down_for_good_is_given_up_after_some_rounds(seating, requests, tmp_path):
+    episodes = collect(requests, seating.play, tmp_path, 64, tries=3)
     assert count_failures(tmp_path) == 3 * len(requests)
     assert {(e.status, e.error) for e in episodes} == {("failed", "BadGateway: the tool server is gone")}
     assert first_objection(episodes[:SAMPLES], ["no_failed_episode"]) == "no_failed_episode"

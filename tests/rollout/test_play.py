@@ -20,7 +20,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
 from slim_rl.training.warmstart import tiny_qwen
 from tests import echo
-from tests.babbler import Babbler
+from tests.babbler import Babbler, check_tokens
 
 SEATS = ("policy", "scripted")
 
@@ -38,25 +38,11 @@ def played(seating, task, begun=None):
     return asyncio.run(seating.play(Request("e", "matching", task, SEATS, begun=begun)))
 
 
-def check_tokens(engine, trace):
-    """Every token is accounted for: asked as it is trained on, and trained on exactly if it was sampled."""
-    assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
-    trained = [0] * len(trace.token_ids)
-    for asked, generation in engine.asked:
-        end = len(asked) + len(generation.token_ids)
-        assert trace.token_ids[: len(asked)] == asked
-        assert trace.token_ids[len(asked) : end] == generation.token_ids
-        assert trace.logprobs[len(asked) : end] == generation.logprobs
-        trained[len(asked) : end] = [1] * len(generation.token_ids)
-    assert trace.loss_mask == trained
-    assert all(logprob == 0 for logprob, mask in zip(trace.logprobs, trained, strict=True) if not mask)
-
-
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_token_is_accounted_for(tokenizer, renderer, tasks, seed):
     engine = Babbler(tokenizer, seed)
-    check_tokens(engine, played(matching_with(engine, renderer), tasks[0]).traces["player-1"])
+    check_tokens(engine, played(matching_with(engine, renderer), tasks[0]))
     assert engine.released == "e/player-1"
 
 
@@ -229,7 +215,7 @@ def test_every_token_of_1000_dialogues_with_tools_is_accounted_for(words, cuttin
     engine = Caller(words, seed, SPOKEN)
     seating = with_tools(engine, cutting_renderer, max_turns=6)
     episode = asyncio.run(seating.play(request(seating)))
-    check_tokens(engine, episode.traces["solver"])
+    check_tokens(engine, episode)
     [game] = seating.games["echo"].taskset.loaded
     attempted = [call for turn in episode.turns for call in turn.message.tool_calls]
     assert episode.metrics["calls"] == len(attempted)

@@ -1,10 +1,10 @@
 """Rewards of the user's own: the ready ones, a judge over HTTP, and judging a group once."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import RewardFailed, UserError
@@ -61,18 +61,6 @@ def test_a_wrong_name_or_argument_is_told_before_training(config, told):
         find_reward(config)
 
 
-@asynccontextmanager
-async def judging(handle):
-    app = web.Application()
-    app.router.add_post("/", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
-
-
 def test_a_remote_judge_is_asked_again_and_its_failure_is_no_reward_of_0():
     asked = []
 
@@ -85,10 +73,12 @@ def test_a_remote_judge_is_asked_again_and_its_failure_is_no_reward_of_0():
         return web.json_response(0.25)
 
     async def both():
-        async with judging(handle) as url:
+        app = web.Application()
+        app.router.add_post("/", handle)
+        async with TestServer(app) as server:
             good, bad = episode("7"), episode("bad", 1)
             for one in (good, bad):
-                config = RewardConfig(function="remote", arguments={"url": url, "tries": 3})
+                config = RewardConfig(function="remote", arguments={"url": str(server.make_url("/")), "tries": 3})
                 await judge(config, [one], [Task("g", "", {"label": "7"})])
             return good, bad
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from slim_rl.core.errors import UserError
 from slim_rl.sandbox import Sandbox, SandboxConfig, local
@@ -231,15 +232,11 @@ def asked():
     async def ask(sources):
         app = web.Application()
         app.router.add_post("/run_code", run_code)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        async with Sandbox(SandboxConfig(kind="http", url=f"http://127.0.0.1:{port}/")) as sandbox:
-            runs = [await sandbox.run(source, stdin="in", seconds=2.0) for source in sources]
-        await runner.cleanup()
-        return runs
+        async with (
+            TestServer(app) as server,
+            Sandbox(SandboxConfig(kind="http", url=str(server.make_url("/")))) as sandbox,
+        ):
+            return [await sandbox.run(source, stdin="in", seconds=2.0) for source in sources]
 
     return asyncio.run(ask([*ANSWERS, "outage"])), bodies
 

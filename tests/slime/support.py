@@ -138,6 +138,7 @@ def args_of(parameters, base, folder, addresses, router_port, count=None):
     from slime.utils.arguments import get_slime_extra_args_provider, slime_validate_args
 
     # SLIME keeps these as long as its process lives.
+    end_episodes()
     type(GenerateState)._instances.clear()
     EVAL_PROMPT_DATASET.clear()
     http_utils._http_client = None
@@ -164,6 +165,20 @@ def args_of(parameters, base, folder, addresses, router_port, count=None):
     args.sglang_router_ip, args.sglang_router_port = "127.0.0.1", router_port
     args.router_policy = "consistent_hashing"
     return args
+
+
+def end_episodes():
+    """End what a rollout left behind when it raised an error: an episode that plays on would make SLIME's state anew, with
+    its own arguments."""
+    from slime.utils.async_utils import run
+
+    async def end_them():
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    run(end_them())
 
 
 def answering(engine):

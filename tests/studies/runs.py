@@ -9,7 +9,7 @@ from slim_rl.core.message import Message, ToolCall, heard, said
 from slim_rl.rollout.shards import write_shard
 from stages import analyze
 
-ADDING = "tests.studies.adding"
+ECHO = "tests.echo"
 SEATS = ("first", "second")
 
 
@@ -38,7 +38,7 @@ def solved(player, passed, samples=1, step=0, series="held-out", failed=0):
             ]
             metrics = {"turns": 2.0, "calls": 1.0, "calls.invalid_json": 1 - reward, "calls.unknown_tool": 0.0}
             name = f"{series}/{player}/{step}/held-{task}/{sample}"
-            episode = Episode(name, f"held-{task}", ADDING, {"solver": player}, series, step=step)
+            episode = Episode(name, f"held-{task}", ECHO, {"solver": player}, series, step=step)
             if sample >= samples:
                 episode.status, episode.error = "failed", "StepTimeout: too slow"
             else:
@@ -48,8 +48,8 @@ def solved(player, passed, samples=1, step=0, series="held-out", failed=0):
 
 def write_solved(folder, base, trained, steps=5, **more):
     """A run of the tool game; see `solved`."""
-    write(folder / f"data/episodes/{ADDING}/held-out/base", solved("base", base, **more))
-    write(folder / f"data/episodes/{ADDING}/held-out/trained", solved("trained", trained, **more))
+    write(folder / f"data/episodes/{ECHO}/held-out/base", solved("base", base, **more))
+    write(folder / f"data/episodes/{ECHO}/held-out/trained", solved("trained", trained, **more))
     for step in range(steps):
         right = [min(step, 4)] * 6
         write(folder / f"data/rollouts/{step}", solved("policy", right, 4, step, f"train/{step}"))

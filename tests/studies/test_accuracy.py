@@ -11,9 +11,9 @@ from slim_rl.core.episode import Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import heard, said
 from slim_rl.rollout.summary import pass_at_k
-from tests.studies.runs import ADDING, report_on, solved, write, write_solved
+from tests.studies.runs import ECHO, report_on, solved, write, write_solved
 
-GAMES = {ADDING: {}}
+GAMES = {ECHO: {}}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_metrics(metrics):
     assert (base["episodes"], base["failed"]) == (160, 40)
     assert (base["turns"], base["malformed_calls"]) == (2, 0.95)
     assert metrics["comparison"]["pass_rate_difference"] == pytest.approx(0.7625)
-    assert (metrics["outcome"], metrics["study"], metrics["game"]) == ("improved", "accuracy", ADDING)
+    assert (metrics["outcome"], metrics["study"], metrics["game"]) == ("improved", "accuracy", ECHO)
     assert metrics["verdict"].startswith("Training raises the pass rate from 5.0% to 81.2%, a difference of +0.762 (")
 
 
@@ -114,7 +114,7 @@ def one_reply(model, share):
 @pytest.mark.parametrize(("base", "trained", "collapsed"), [(0.1, 0.9, True), (0.1, 0.4, False), (0.8, 0.9, False)])
 def test_a_policy_that_says_the_same_everywhere_has_collapsed(base, trained, collapsed, tmp_path):
     for model, same in (("base", base), ("trained", trained)):
-        write(tmp_path / f"data/episodes/{ADDING}/held-out/{model}", one_reply(model, same))
+        write(tmp_path / f"data/episodes/{ECHO}/held-out/{model}", one_reply(model, same))
     found = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())
     assert (found["outcome"] == "collapsed") == collapsed
     assert found["trained"]["distinct_replies"] == 20 - trained * 20 + 1
@@ -130,7 +130,7 @@ def test_a_policy_whose_replies_do_not_depend_on_the_task_has_collapsed(tmp_path
         episodes = list(solved(model, [1] * 20))
         for number, episode in enumerate(episodes):
             episode.metrics["degenerate"] = float(number >= least)
-        write(tmp_path / f"data/episodes/{ADDING}/held-out/{model}", episodes)
+        write(tmp_path / f"data/episodes/{ECHO}/held-out/{model}", episodes)
     found = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())
     assert found["outcome"] == "collapsed"
     assert "75% of its replies do not depend on the task, before training 25%" in found["verdict"]

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.studies.conftest import serious_violations
-from tests.studies.runs import ADDING, report_on, write_solved
+from tests.studies.runs import ECHO, report_on, write_solved
 
 pytestmark = pytest.mark.slow
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     write_solved(folder, base=[0] * 6, trained=[1] * 6)
-    return report_on(folder, {ADDING: {}}) / "report.html"
+    return report_on(folder, {ECHO: {}}) / "report.html"
 
 
 def test_calls_and_results_are_folded_and_seats_have_their_players(open_page):

@@ -12,7 +12,7 @@ from slim_rl.studies.config import EvaluateConfig
 from slim_rl.studies.matches.parameters import Parameters
 from slim_rl.studies.matches.plan import series
 from slim_rl.studies.series import Evaluation, Models
-from tests.studies.runs import ADDING
+from tests.studies.runs import ECHO
 
 CHECKPOINTS = {name: Path(name) for name in ("base", "trained")}
 DEFAULTS = Parameters()
@@ -53,6 +53,12 @@ def test_every_model_meets_the_opponents_from_both_seats(opponents):
             assert {(model, opponent), (opponent, model)} <= pairs
 
 
+def test_a_model_plays_only_the_seats_that_it_is_trained_in():
+    played = {one.folder.name for one in series(evaluation("prediction", ["scripted", "policy"]))}
+    assert {"scripted-against-trained", "random-against-base", "random-against-scripted"} <= played
+    assert not [name for name in played if name.startswith(("base", "trained", "step"))]
+
+
 @pytest.mark.parametrize("evaluate", [{"temperature": 0}, {"server": "serve {model} {port}"}])
 def test_models_do_not_meet_where_it_would_tell_nothing_or_is_impossible(evaluate):
     assert met(**evaluate)[0] == set()
@@ -69,5 +75,5 @@ def test_requests_say_who_plays_in_which_series():
 
 
 def test_a_game_of_one_seat_has_no_matches():
-    with pytest.raises(UserError, match=r"needs a game of two seats, but tests\.studies\.adding has solver"):
-        list(series(evaluation(ADDING, ["policy"])))
+    with pytest.raises(UserError, match=r"needs a game of two seats, but tests\.echo has solver"):
+        list(series(evaluation(ECHO, ["policy"])))

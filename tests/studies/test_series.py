@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from slim_rl.analysis.comparison import grouped
-from slim_rl.core.errors import UserError
 from slim_rl.engines import sglang
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.services import Services
@@ -23,7 +22,7 @@ from slim_rl.studies.series import Evaluation, Models
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 from stages import analyze, compare, evaluate, games
-from tests.studies.runs import ADDING, solved, write
+from tests.studies.runs import ECHO, solved, write
 
 SERVER = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"
 
@@ -68,31 +67,24 @@ def test_one_server_at_a_time_and_none_at_the_end(model, tokenizer, tmp_path, mo
     assert events == ["start base", "stop base", "start trained", "stop trained"]
 
 
-def test_a_server_that_ends_at_once_is_told_in_a_sentence(model, tokenizer, tmp_path):
-    save_model(tmp_path / "model", model, tokenizer)
-    config = EvaluateConfig(server="false {model} {port}")
-    with pytest.raises(UserError, match="did not come up"), Models(config, ModelConfig()) as models:
-        models.load(tmp_path / "model")
-
-
 @pytest.fixture(scope="module")
 def two_games(tmp_path_factory, tokenizer):
     """A folder in which two games, each with its own study, were evaluated and reported on."""
     folder = tmp_path_factory.mktemp("two")
-    model = tiny_qwen(tokenizer, max_context_tokens=1024, seed=0)
+    model = tiny_qwen(tokenizer, max_context_tokens=2048, seed=0)
     for name in ("base", "trained"):
         save_model(folder / "models" / name, model, tokenizer)
     parameters = {
         "threads": 1,
         "games": {
             "kuhn": {"seating": ["policy", "policy"], "train_count": 3, "eval_count": 3},
-            ADDING: {"max_turns": 2},
+            ECHO: {"max_turns": 2, "train_count": 4, "eval_count": 4},
         },
-        "model": {"turn_tokens": 16, "context_tokens": 1024},
+        "model": {"turn_tokens": 16, "context_tokens": 2048},
         "studies": {"accuracy": {"samples": 2}, "matches": {"opponents": ["random"]}},
     }
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
-    write(folder / "data/rollouts/adding", solved("policy", [1] * 4, 2, 0, "train/0"))
+    write(folder / "data/rollouts/echo", solved("policy", [1] * 4, 2, 0, "train/0"))
     with chdir(folder):
         games.main()
         evaluate.main()
@@ -100,26 +92,30 @@ def two_games(tmp_path_factory, tokenizer):
     return folder
 
 
+@pytest.mark.slow
 def test_each_game_is_played_as_its_study_says(two_games):
     episodes = two_games / "data/episodes"
     series = sorted(str(path.relative_to(episodes)) for path in episodes.glob("*/*/*"))
     pairs = ["base-against-random", "base-against-trained", "random-against-base"]
     pairs += ["random-against-trained", "trained-against-base", "trained-against-random"]
-    solved = [f"{ADDING}/held-out/{model}" for model in ("base", "trained")]
+    solved = [f"{ECHO}/held-out/{model}" for model in ("base", "trained")]
     assert series == sorted([*(f"kuhn/matches/{pair}" for pair in pairs), *solved])
     assert (episodes / "kuhn/solved.json").exists()
-    frame = read_frame(episodes / ADDING)
-    assert set(frame["episode_id"]) >= {f"held-out/base/evaluate-{n}#{sample}" for n in range(4) for sample in (0, 1)}
+    frame = read_frame(episodes / ECHO)
+    assert set(frame["episode_id"]) >= {
+        f"held-out/base/echo-evaluate-{n}#{sample}" for n in range(4) for sample in (0, 1)
+    }
     assert len(frame) == 2 * 4 * 2 and set(frame["seat.solver"]) == {"base", "trained"}
     seats = read_frame(episodes / "kuhn/matches/random-against-trained")
     first, second = (column for column in seats if column.startswith("seat."))
     assert set(seats[first]) == {"random"} and set(seats[second]) == {"trained"} and set(seats["series"]) == {"matches"}
 
 
+@pytest.mark.slow
 def test_each_game_has_its_report_and_one_page_links_them(two_games):
     metrics = json.loads((two_games / "reports/metrics.json").read_text())
-    assert set(metrics) == {"kuhn", ADDING}
-    assert (metrics["kuhn"]["study"], metrics[ADDING]["study"]) == ("matches", "accuracy")
+    assert set(metrics) == {"kuhn", ECHO}
+    assert (metrics["kuhn"]["study"], metrics[ECHO]["study"]) == ("matches", "accuracy")
     page = (two_games / "reports/report.html").read_text()
     for game in metrics:
         assert f'<a href="data/{game}/report.html">{game}</a>' in page and metrics[game]["verdict"] in page
@@ -130,15 +126,17 @@ def test_each_game_has_its_report_and_one_page_links_them(two_games):
     assert (two_games / "reports/figures").is_dir()
 
 
+@pytest.mark.slow
 def test_runs_of_several_games_are_compared_game_by_game(two_games):
     metrics = json.loads((two_games / "reports/metrics.json").read_text())
     row = {"Experiment": "two", "seed": 0, "games.kuhn.eval_count": 3, **pd.json_normalize(metrics).iloc[0]}
     found = list(compare.runs(row))
-    assert [(run.game, run.study) for run in found] == [("kuhn", "matches"), (ADDING, "accuracy")]
+    assert [(run.game, run.study) for run in found] == [("kuhn", "matches"), (ECHO, "accuracy")]
     assert found[1].metrics["base.episodes"] == 8
-    assert [group.label for group in grouped(found, compare.compared)] == ["kuhn", ADDING]
+    assert [group.label for group in grouped(found, compare.compared)] == ["kuhn", ECHO]
 
 
+@pytest.mark.slow
 def test_what_was_played_is_not_played_again(two_games):
     """DVC removes the outputs of a stage before it runs it again."""
     before = {path: path.read_bytes() for path in (two_games / "data/episodes").rglob("*.parquet")}

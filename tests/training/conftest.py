@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 import slim_rl.rollout.collect
-from slim_rl.training import grpo
+from slim_rl.training import benchmarks, grpo
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.warmstart import Demonstrations, encode_tree, imitate, tiny_qwen
 from tests.settings import setting
@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed(monkeypatch):
-    """`with killed(moment): ...` dies in its second shard, checkpoint, or rollout."""
+    """`with killed(moment): ...` dies in its second shard, checkpoint or rollout, or after its second benchmark."""
 
     @contextmanager
     def kill(moment):
@@ -41,15 +41,19 @@ def killed(monkeypatch):
             "rollout": (grpo, "collect"),
             "shard": (slim_rl.rollout.collect, "add_shard"),
             "checkpoint": (grpo, "save_state"),
+            "benchmark": (benchmarks, "collect"),
         }[moment]
         original = getattr(module, name)
 
         def at_the_second_call(*arguments, **options):
             nonlocal calls
             calls += 1
+            if calls == 2 and moment != "benchmark":
+                raise Killed
+            result = original(*arguments, **options)
             if calls == 2:
                 raise Killed
-            return original(*arguments, **options)
+            return result
 
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(module, name, at_the_second_call)

@@ -15,7 +15,6 @@ from slim_rl.core.errors import UserError
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.tasks import Mixture
-from slim_rl.training import benchmarks
 from slim_rl.training.benchmarks import Benchmarks, scores
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import BenchmarkConfig, TrainConfig
@@ -30,10 +29,6 @@ BENCHMARK = {
     "tasks": 3,
     "samples": 2,
 }
-
-
-class Killed(BaseException):
-    pass
 
 
 def trained(model, folder, every_steps=2):
@@ -54,17 +49,23 @@ def trained(model, folder, every_steps=2):
     return log
 
 
+@pytest.fixture(scope="module")
+def whole(taught, tmp_path_factory):
+    """The folder, log and model of a run that nothing interrupted."""
+    folder, model = tmp_path_factory.mktemp("whole"), copy.deepcopy(taught)
+    return folder, trained(model, folder), model
+
+
 def held(log):
     return {step: {k: v for k, v in metrics.items() if k.startswith("held/")} for step, metrics in enumerate(log)}
 
 
-def test_they_are_played_first_at_intervals_and_last(taught, tmp_path):
-    model = copy.deepcopy(taught)
-    log = trained(model, tmp_path)
+def test_they_are_played_first_at_intervals_and_last(whole):
+    folder, log, _ = whole
     assert [step for step, found in held(log).items() if found] == [0, 2, 4]
     assert len(log) == 5 and set(log[4]) == set(held(log)[4]) and "reward" in log[3]
     assert {"held/pass_rate", "held/pass_rate_low", "held/problems_passed", "held/pass_at_2"} <= set(log[0])
-    folders = sorted(tmp_path.glob("benchmarks/held/*"))
+    folders = sorted(folder.glob("benchmarks/held/*"))
     assert [folder.name for folder in folders] == ["step-00000", "step-00002", "step-00004"]
     played = list(read_episodes(folders[0]))
     assert {episode.game for episode in played} == {"tictactoe"} and len(played) == 6
@@ -72,31 +73,17 @@ def test_they_are_played_first_at_intervals_and_last(taught, tmp_path):
     assert not any(episode.traces for episode in played), "what is not trained on needs no tokens"
 
 
-def test_a_killed_run_has_the_same_curve(taught, tmp_path, monkeypatch):
-    whole = trained(copy.deepcopy(taught), tmp_path / "whole")
-    original, calls = benchmarks.collect, 0
-
-    def dies(*arguments, **options):
-        nonlocal calls
-        calls += 1
-        played = original(*arguments, **options)
-        if calls == 2:
-            raise Killed
-        return played
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(benchmarks, "collect", dies)
-        trained(copy.deepcopy(taught), tmp_path / "killed")
-    assert held(trained(copy.deepcopy(taught), tmp_path / "killed")) == held(whole)
-    assert held(trained(copy.deepcopy(taught), tmp_path / "killed")) == held(whole), "a finished run logs the same"
+def test_a_killed_run_has_the_same_curve(taught, whole, tmp_path, killed):
+    with killed("benchmark"):
+        trained(copy.deepcopy(taught), tmp_path)
+    for when in ("after a kill", "once it is finished"):
+        assert held(trained(copy.deepcopy(taught), tmp_path)) == held(whole[1]), when
 
 
-def test_benchmarks_change_nothing_of_the_training(taught, tmp_path):
-    one, two = copy.deepcopy(taught), copy.deepcopy(taught)
-    trained(one, tmp_path / "often", every_steps=1)
-    trained(two, tmp_path / "seldom", every_steps=4)
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        assert a.equal(b)
+def test_benchmarks_change_nothing_of_the_training(taught, whole, tmp_path):
+    model = copy.deepcopy(taught)
+    trained(model, tmp_path, every_steps=4)
+    assert all(a.equal(b) for a, b in zip(model.parameters(), whole[2].parameters(), strict=True))
 
 
 def test_scores():

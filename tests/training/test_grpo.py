@@ -4,7 +4,6 @@ import asyncio
 import copy
 import itertools
 import math
-from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -286,37 +285,28 @@ def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tokenizer, renderer, tmp_path_factory):
-    """The log and the model of a whole run with an optimizer."""
-
-    @cache
-    def of(optimizer):
-        model = tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
-        return run(model, renderer, tmp_path_factory.mktemp(optimizer), optimizer=optimizer), model
-
-    return of
+    """The log and the model of a whole run."""
+    model = tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
+    return run(model, renderer, tmp_path_factory.mktemp("whole")), model
 
 
 def test_the_same_seed_gives_the_same_numbers_and_what_was_sampled_is_trained_on(
     model, renderer, tmp_path, uninterrupted
 ):
-    log, other = uninterrupted("adamw")
+    log, other = uninterrupted
     assert run(model, renderer, tmp_path) == log
     assert same_weights(model, other)
     assert len(log) == 3 and all(metrics["logprob_gap"] < 1e-4 for metrics in log)
 
 
-@pytest.mark.parametrize(
-    ("moment", "optimizer"), [("rollout", "adamw"), ("shard", "adamw"), ("checkpoint", "adamw"), ("checkpoint", "muon")]
-)
-def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(
-    model, renderer, tmp_path, killed, uninterrupted, moment, optimizer
-):
-    expected, whole = uninterrupted(optimizer)
+def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(model, renderer, tmp_path, killed, uninterrupted):
+    """Killed between two steps; test_pool.py has the other moments, the next test the other optimizer."""
+    expected, whole = uninterrupted
     assert not same_weights(whole, model)
-    with killed(moment):
-        run(copy.deepcopy(model), renderer, tmp_path, optimizer=optimizer)
+    with killed("checkpoint"):
+        run(copy.deepcopy(model), renderer, tmp_path)
     # A new process knows only what is on disk.
-    assert run(model, renderer, tmp_path, optimizer=optimizer) == expected
+    assert run(model, renderer, tmp_path) == expected
     assert same_weights(model, whole)
 
 
@@ -381,8 +371,9 @@ def test_muon_is_for_matrices_of_layers_alone(model):
 
 
 def test_finished_episodes_are_not_played_again(model, renderer, tmp_path, killed, monkeypatch):
+    options = {**QUICK, "steps": 3}
     with killed("checkpoint"):  # after the episodes of the second step
-        run(copy.deepcopy(model), renderer, tmp_path)
+        run(copy.deepcopy(model), renderer, tmp_path, **options)
     played = []
     original = Seating.play
 
@@ -391,7 +382,7 @@ def test_finished_episodes_are_not_played_again(model, renderer, tmp_path, kille
         return await original(self, request)
 
     monkeypatch.setattr(Seating, "play", counted)
-    run(model, renderer, tmp_path)
+    run(model, renderer, tmp_path, **options)
     assert {episode_id.split("/")[1] for episode_id in played} == {"2"}
 
 
@@ -455,10 +446,10 @@ def test_several_games_are_trained_at_once_and_no_group_mixes_them(model, render
 
 
 def test_an_estimator_of_the_users_own_resumes_with_its_state(model, renderer, tmp_path, killed):
-    options = dict(advantage="tests.training.estimators:later_tokens")
+    options = dict(**QUICK, advantage="tests.training.estimators:later_tokens")
     whole = copy.deepcopy(model)
     expected = run(whole, renderer, tmp_path / "whole", **options)
-    assert [metrics["advantage/steps"] for metrics in expected] == [1, 2, 3]
+    assert [metrics["advantage/steps"] for metrics in expected] == [1, 2]
     with killed("checkpoint"):
         run(copy.deepcopy(model), renderer, tmp_path / "killed", **options)
     assert load_state(tmp_path / "killed/state.pt")["run"]["estimator"]["steps"] == 1

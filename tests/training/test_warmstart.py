@@ -72,13 +72,6 @@ def test_padding_changes_nothing(model, trees):
     assert together == pytest.approx(float(np.average(alone, weights=weights)), abs=1e-4)
 
 
-def test_imitation_learns(model, trees, tmp_path):
-    before = float(imitation_loss(model, trees[:8]).detach())
-    config = WarmstartConfig(demonstrations=24 * 8, warmup_steps=4)
-    imitate(config, model, lambda step: trees[:8], tmp_path)
-    assert float(imitation_loss(model, trees[:8]).detach()) < before / 4
-
-
 def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_path, monkeypatch):
     config = WarmstartConfig(demonstrations=6 * 4, batch=4, checkpoint_every=2)
     begun, resumed = copy.deepcopy(model), copy.deepcopy(model)

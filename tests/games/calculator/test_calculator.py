@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates, HasPlayers
 from slim_rl.core.message import Message, ToolCall, said
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import Sampling
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.policy import PolicyPlayer
@@ -16,6 +15,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.play import play
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import encode_tree
+from tests.babbler import Scripted
 
 
 def taskset(**parameters):
@@ -113,27 +113,6 @@ def test_players_without_a_model():
         sums.player("bayes", sums.load(task_of(sums)), "solver", 0)
 
 
-def test_a_variant_is_refused():
-    with pytest.raises(UserError, match="no variants"):
-        load_games({"calculator:easy": game_parameters("calculator", {})}, 0)
-
-
-class Says:
-    """An engine that takes these turns."""
-
-    max_context_tokens = 4096
-
-    def __init__(self, turns):
-        self._turns = iter(turns)
-
-    async def generate(self, input_ids, sampling):
-        ids = next(self._turns)
-        return Generation(ids, [0.0] * len(ids), "stop")
-
-    def release(self, session):
-        pass
-
-
 @pytest.fixture(scope="module")
 def shown():
     sums = taskset()
@@ -150,8 +129,7 @@ def test_a_demonstration_is_the_sequence_that_play_makes_of_it(shown, tokenizer)
     renderer, sums = renderer_for(tokenizer, thinking=False), taskset()
     for task, demonstration in shown[:8]:
         turns = [renderer.turn(text) for text in (*demonstration.turns, demonstration.closings[-1])]
-
-        policy = PolicyPlayer(Says(turns), renderer, Sampling(64))
+        policy = PolicyPlayer(Scripted(turns), renderer, Sampling(64))
         episode = asyncio.run(play(Episode("e", task.game_id), sums.load(task), {"solver": policy}))
         assert episode.rewards == {"solver": 1.0} and episode.metrics["calls"] == 1
         tree = encode_tree(demonstration, renderer, stop_probability=0.5)

@@ -5,9 +5,7 @@ from itertools import product
 
 import pytest
 
-from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
-from slim_rl.games import game_parameters, load_games
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.language import Limits, prompt, read_prompt
 from slim_rl.games.matching.names import format_proposal
@@ -126,8 +124,3 @@ def test_parameters_left_out_are_those_of_the_selection():
 def test_scales_that_make_no_sense_are_rejected(scales):
     with pytest.raises(ValueError, match="two numbers with 1 <= low <= high <= 1000"):
         Parameters(scale_range=scales)
-
-
-def test_it_has_no_variants():
-    with pytest.raises(UserError, match="no variants"):
-        load_games({"matching:large": game_parameters("matching:large", {})}, seed=0)
