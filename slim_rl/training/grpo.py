@@ -40,6 +40,7 @@ from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import freeze_below, muon_and_adamw, restore, set_learning_rate, trained_weights
 from slim_rl.training.pool import Pool
+from slim_rl.training.prompt import MIN_SHARED_TOKENS, following
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
@@ -47,9 +48,9 @@ MAX_OVERSAMPLING = 2
 MAX_FAILED_GROUPS = 10
 """Training ends after this many groups of one game in a row in which every episode failed."""
 
-MIN_SHARED_TOKENS, MIN_SHARING_SIZE = 32, 256
-"""An update computes a prompt once for all sequences of a group from this many tokens on, and from this hidden size of
-the model on. Below them a second pass costs more than it saves."""
+MIN_SHARING_SIZE = 256
+"""An update computes a prompt once for all sequences of a group from this hidden size of the model on. Below it a second
+pass costs more than it saves."""
 
 
 class TrainedSequence(NamedTuple):
@@ -401,12 +402,7 @@ class _Batch(NamedTuple):
     def logprobs(self, model: PreTrainedModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-prob of each sampled token under `model`, given all before it, and the entropy of the
         distribution that it was drawn from, without gradient; both (sampled tokens,) float32."""
-        decoder, cache = model.get_decoder(), None
-        if self.shared.numel():
-            cache = decoder(input_ids=self.shared, use_cache=True).past_key_values  # gradients flow through it
-            cache.batch_repeat_interleave(len(self.ids))
-        following = decoder(input_ids=self.ids, past_key_values=cache, use_cache=cache is not None)
-        hidden = following.last_hidden_state
+        hidden = following(model.get_decoder(), self.shared, self.ids)
         logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
         logprobs = torch.log_softmax(logits, dim=-1)
         with torch.no_grad():

@@ -28,6 +28,7 @@ from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
+from slim_rl.training.prompt import MIN_SHARED_TOKENS, following
 
 
 class Demonstrations:
@@ -199,15 +200,28 @@ def _predict(model: PreTrainedModel, trees: Sequence[Tree]) -> tuple[torch.Tenso
     order = torch.arange(ids.shape[1], device=model.device)
     same_branch = (branches[:, :, None] == branches[:, None, :]) & (order[:, None] >= order)
     on_the_path = (branches == 0)[:, None, :] & (positions[:, None, :] < forks[:, :, None])
-    hidden = model.get_decoder()(
-        input_ids=ids, position_ids=positions, attention_mask=(same_branch | on_the_path)[:, None], use_cache=False
-    ).last_hidden_state
+    shared = _alike_tokens(trees)
+    hidden = following(
+        model.get_decoder(),
+        ids[:1, :shared],
+        ids[:, shared:],
+        position_ids=positions[:, shared:],
+        attention_mask=(same_branch | on_the_path)[:, None, shared:],
+    )
     rows = torch.from_numpy(np.repeat(np.arange(len(trees)), [len(tree.targets) for tree in trees]))
     predictors, targets, weights = (
         torch.from_numpy(np.concatenate([getattr(tree, name) for tree in trees])).to(model.device)
         for name in ("predictors", "targets", "weights")
     )
-    return model.lm_head(hidden[rows, predictors]), targets, weights
+    return model.lm_head(hidden[rows, predictors - shared]), targets, weights
+
+
+def _alike_tokens(trees: Sequence[Tree]) -> int:
+    """Number of tokens with which all trees begin and that predict no target; 0 if they are few."""
+    least = min(int(tree.predictors.min()) for tree in trees)
+    beginnings = np.array([tree.ids[:least] for tree in trees])
+    alike = int((beginnings == beginnings[0]).all(axis=0).cumprod().sum())
+    return alike if len(trees) > 1 and alike >= MIN_SHARED_TOKENS else 0
 
 
 def _pad(rows: list[np.ndarray], fill: int) -> np.ndarray:

@@ -72,6 +72,24 @@ def test_padding_changes_nothing(model, trees):
     assert together == pytest.approx(float(np.average(alone, weights=weights)), abs=1e-4)
 
 
+def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees, monkeypatch):
+    computed, losses, gradients = [], [], []
+    model.get_decoder().layers[0].register_forward_hook(
+        lambda layer, args, out: computed.append(args[0][..., 0].numel())
+    )
+    for least in (1, 10**9):
+        monkeypatch.setattr(warmstart, "MIN_SHARED_TOKENS", least)
+        model.zero_grad()
+        losses.append(imitation_loss(model, trees))
+        losses[-1].backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    once, prompt, rest = computed.pop(), *computed
+    assert prompt * (len(trees) - 1) == once - prompt - rest > 0
+    assert torch.allclose(*losses)
+    for mine, expected in zip(*gradients, strict=True):
+        assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+
+
 def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_path, monkeypatch):
     config = WarmstartConfig(demonstrations=6 * 4, batch=4, checkpoint_every=2)
     begun, resumed = copy.deepcopy(model), copy.deepcopy(model)
