@@ -24,7 +24,7 @@ from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import TrainedSequence, train, update
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
-from slim_rl.training.optimizer import muon_and_adamw
+from slim_rl.training.optimizer import Muon, muon_and_adamw
 from slim_rl.training.warmstart import tiny_qwen
 
 SMALL = dict(
@@ -359,6 +359,21 @@ def test_muon_moves_a_matrix_alike_in_all_directions(model, renderer, tmp_path, 
     moves = [torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2]
     unevenness = [float(sizes[0] / sizes.median()) for sizes in moves]
     assert (sorted(unevenness)[len(moves) // 2] < 2) == alike
+
+
+def test_muon_steps_as_torchs_does_but_for_its_bfloat16():
+    drawn = torch.Generator().manual_seed(0)
+    shapes = ((12, 40), (40, 12), (16, 16))
+    ours, torchs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    settings = {"lr": 0.1, "weight_decay": 0.5}
+    optimizers = Muon(ours, **settings), torch.optim.Muon(torchs, adjust_lr_fn="match_rms_adamw", **settings)
+    for _ in range(3):
+        for mine, theirs in zip(ours, torchs, strict=True):
+            mine.grad = theirs.grad = torch.randn(mine.shape, generator=drawn)
+        for optimizer in optimizers:
+            optimizer.step()
+    for mine, theirs in zip(ours, torchs, strict=True):
+        assert (mine - theirs).norm() < 0.01 * (mine - 1).norm()
 
 
 def test_muon_is_for_matrices_of_layers_alone(model):
