@@ -89,7 +89,7 @@ class TrainConfig(Section):
     """What has equal weight in the loss: every token, or every episode, whose seats are then averaged together."""
     microbatch_tokens: int | None = Field(None, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits. null: what the
-    model's sizes allow in 3 GB, at most 8192."""
+    model's sizes allow in 3 GB, at most 2048."""
     gradient_checkpointing: bool = False
     """Compute the activations of a layer again in the backward pass, which saves memory where sequences are long and
     takes a third longer. It excludes that the prompt of a group is computed once. For the local backend."""

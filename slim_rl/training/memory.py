@@ -4,7 +4,8 @@ from transformers import PreTrainedConfig
 
 ACTIVATIONS_GIGABYTES = 3
 """Of a forward and backward pass. Fixed, because another number of tokens changes the last digits of the weights."""
-MAX_TOKENS = 8192
+MAX_TOKENS = 2048
+"""More only adds padding: sequences of unlike lengths are in one pass."""
 
 
 def fitting_tokens(config: PreTrainedConfig, layers: int | None = None, checkpointing: bool = False) -> int:

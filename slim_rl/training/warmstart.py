@@ -332,8 +332,8 @@ def imitate(
     """Train `model` in place on `batches(step)`, going on from the state in `folder`.
 
     Args:
-        held_out: for a pretrained model, which AdamW trains in micro-batches that fit in memory. It is measured on
-            them, and stops early if `config.stop_at` says so. None for the tiny model.
+        held_out: for a pretrained model, which AdamW trains. It is measured on them, and stops early if `config.stop_at`
+            says so. None for the tiny model.
 
     Returns:
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
@@ -354,7 +354,7 @@ def imitate(
             if step == steps:
                 break
             model.zero_grad()
-            loss = _backward(model, batches(step), None if held_out is None else fitting_tokens(model.config))
+            loss = _backward(model, batches(step), fitting_tokens(model.config))
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
@@ -380,16 +380,14 @@ def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: boo
     return muon_and_adamw(model, _LEARNING_RATE, config.weight_decay, betas)
 
 
-def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int | None) -> float:
+def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int) -> float:
     """Add the gradient of `imitation_loss`, in passes of at most `max_tokens` padded tokens (but at least one tree) each;
     returns the loss."""
-    passes = [list(trees)]
-    if max_tokens is not None:
-        passes = [[]]
-        for tree in sorted(trees, key=lambda tree: len(tree.ids), reverse=True):
-            if passes[-1] and (len(passes[-1]) + 1) * len(passes[-1][0].ids) > max_tokens:
-                passes.append([])
-            passes[-1].append(tree)
+    passes: list[list[Tree]] = [[]]
+    for tree in sorted(trees, key=lambda tree: len(tree.ids), reverse=True):
+        if passes[-1] and (len(passes[-1]) + 1) * len(passes[-1][0].ids) > max_tokens:
+            passes.append([])
+        passes[-1].append(tree)
     weights = [sum(float(tree.weights.sum()) for tree in part) for part in passes]
     total = 0.0
     for part, weight in zip(passes, weights, strict=True):
