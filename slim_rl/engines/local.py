@@ -128,7 +128,7 @@ class LocalEngine:
             if not going:
                 break
             if len(going) < len(rows):
-                cache.select(going)
+                going = cache.select(going)
                 rows = [rows[i] for i in going]
                 lengths, drawn = lengths[going], drawn[going]
             logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
@@ -227,8 +227,16 @@ class _Cache:
     def row(self, i: int, tokens: int) -> torch.Tensor:
         return self._kv[:, :, i, :, :tokens].clone()
 
-    def select(self, rows: list[int]) -> None:
-        self._kv = self._kv[:, :, rows]
+    def select(self, rows: list[int]) -> list[int]:
+        """Drop all rows but these; returns them in their new order. The last ones move into the gaps, so that little is
+        copied."""
+        kept, moved = set(rows), [row for row in rows if row >= len(rows)]
+        order = [row if row in kept else moved.pop() for row in range(len(rows))]
+        for place, row in enumerate(order):
+            if place != row:
+                self._kv[:, :, place] = self._kv[:, :, row]
+        self._kv = self._kv[:, :, : len(rows)]
+        return order
 
     def place(self, positions: torch.Tensor) -> torch.Tensor:
         """Set where the next `update` writes; returns its attention mask (batch, 1, queries, keys)."""
