@@ -48,10 +48,6 @@ MAX_OVERSAMPLING = 2
 MAX_FAILED_GROUPS = 10
 """Training ends after this many groups of one game in a row in which every episode failed."""
 
-MIN_SHARING_SIZE = 256
-"""An update computes a prompt once for all sequences of a group from this hidden size of the model on. Below it a second
-pass costs more than it saves."""
-
 
 class TrainedSequence(NamedTuple):
     """One seat's part of an episode."""
@@ -283,7 +279,7 @@ def update(
         totals["kl"] = 0.0
     checkpointing = config.gradient_checkpointing
     max_tokens = config.microbatch_tokens or fitting_tokens(model.config, config.trained_layers, checkpointing)
-    sharing = model.config.hidden_size >= MIN_SHARING_SIZE and not checkpointing  # that allows no cache
+    sharing = not checkpointing  # which allows no cache
     if checkpointing:
         _checkpoint_layers(model, True)
     for i in range(config.minibatches):

@@ -83,10 +83,6 @@ class Demonstrations:
         return self._tasksets[name].demonstrate(self._tasks[name][place], seats[seat % len(seats)])
 
 
-_BY_CHOICE = 0.1
-"""Weight of the tokens of a turn that a demonstrator could have left out: what it says there is mostly chance, and would
-drown what there is to learn."""
-
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
 _MEASURABLE = 16
 """Closings after a number of turns; the share of fewer is not measured."""
@@ -149,7 +145,7 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
             closings.append((len(path), renderer.turn(closing), chosen, stop))
         if not last:
             said = renderer.turn(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, chosen, 1 - stop, _BY_CHOICE if may_stop else 1.0)
+            learn += _targets(len(path) - 1, len(path), said, chosen, 1 - stop, demonstration.weight)
             path += said
 
     ids, positions = list(path), list(range(len(path)))

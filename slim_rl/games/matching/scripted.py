@@ -198,6 +198,10 @@ def _random_asker(game: MatchingGame, questions: int, seed: int) -> ReferencePla
     return ReferencePlayer(game.view(agent), game.view(partner).scale, questions, order, rng=random.Random(seed))
 
 
+_WEIGHT_OF_QUESTIONS = 0.1
+"""Which cell is asked for, and in which words, is chance."""
+
+
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells at random, with a shy partner.
 
@@ -217,7 +221,9 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         asker.hear(observations[-1])
         closings.append(asker.proposal())
         stopping.append(_habit(game))
-    return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
+    return Demonstration(
+        observations, turns, closings, stopping=stopping if game.limits.of_asking else (), weight=_WEIGHT_OF_QUESTIONS
+    )
 
 
 def _habit(game: MatchingGame) -> float:
