@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
-from slim_rl.engines.local import check_kind
-from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
+from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
+from slim_rl.training.memory import check_trainable
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, tiny_qwen
 
@@ -31,28 +31,33 @@ def main() -> None:
     torch.set_num_threads(config.threads)
     if config.model.base == "tiny":
         make_tiny(config)
-    elif config.warmstart.checkpoint:
+        return
+    check_given(config)
+    if config.warmstart.checkpoint:
         warm_start(config)
     else:
         copy_given(config)
 
 
+def check_given(config: Config) -> None:
+    """Check that the checkpoint that `model.base` names can be trained, before its weights are downloaded or read."""
+    given = config.model.base, checkpoint_config(config.model.base)
+    if config.warmstart.checkpoint:
+        check_trainable(*given)
+    if config.train.backend == "local":
+        check_trainable(*given, config.train)  # not in the stage's DVC parameters: the output does not depend on it
+
+
 def copy_given(config: Config) -> None:
-    """Check that the checkpoint that `model.base` names can be trained, and copy it. A GGUF file becomes a checkpoint."""
+    """Copy the checkpoint that `model.base` names. A GGUF file becomes a checkpoint."""
     if config.model.base.endswith(".gguf"):
         model, tokenizer = load_gguf(Path(config.model.base))
-        check_given(config, tokenizer, model.config)
+        renderer_for(tokenizer, config.model.thinking)
         save_model(OUTPUT, model, tokenizer)
     else:
         folder = checkpoint_folder(config.model.base)
-        check_given(config, AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder))
+        renderer_for(AutoTokenizer.from_pretrained(folder), config.model.thinking)
         copy_checkpoint(folder, OUTPUT)
-
-
-def check_given(config: Config, tokenizer: PreTrainedTokenizerBase, kind: PreTrainedConfig) -> None:
-    renderer_for(tokenizer, config.model.thinking)
-    if config.train.backend == "local":
-        check_kind(kind)
 
 
 def warm_start(config: Config) -> None:
@@ -61,7 +66,6 @@ def warm_start(config: Config) -> None:
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
-    check_kind(model.config)
     renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)

@@ -17,7 +17,7 @@ from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import checkpoint_folder, load_model
+from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.players.services import Services, ledgers
@@ -38,6 +38,7 @@ from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
+from slim_rl.training.memory import check_trainable
 from slim_rl.training.pool import SEAT
 from stages.services import services_of
 
@@ -62,6 +63,8 @@ def main() -> None:
     for game in config.games.values():
         if game.reward_function:
             find_reward(game.reward_function)
+    if config.train.backend == "local":
+        check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)

@@ -1,11 +1,15 @@
-"""Activations against what torch keeps for the backward pass."""
+"""What fits in memory: activations against what torch keeps for the backward pass, models against what is free."""
+
+import re
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from slim_rl.core.errors import UserError
 from slim_rl.training import memory
-from slim_rl.training.memory import fitting_tokens
+from slim_rl.training.config import TrainConfig
+from slim_rl.training.memory import check_trainable, fitting_tokens
 
 SIZES = dict(vocab_size=64, hidden_size=64, intermediate_size=192, num_attention_heads=2, num_key_value_heads=1)
 
@@ -54,3 +58,72 @@ def test_a_model_that_is_too_large_has_one_token_and_a_tiny_one_not_all():
     assert fitting_tokens(huge) == 1
     assert fitting_tokens(LlamaConfig(**SIZES)) == memory.MAX_TOKENS
     assert fitting_tokens(huge, layers=1) > 1
+
+
+SMOLLM2 = LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+                      num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True)  # fmt: skip
+
+
+def refused(monkeypatch, free, **changes):
+    monkeypatch.setattr(memory, "free_bytes", lambda: free)
+    try:
+        check_trainable("it", SMOLLM2, TrainConfig(**changes))
+    except UserError as error:
+        return str(error)
+
+
+def test_a_model_takes_16_bytes_a_parameter_and_its_activations(monkeypatch):
+    bytes_needed = 16 * 134_515_008 + 3e9
+    assert not refused(monkeypatch, bytes_needed)
+    sentence = refused(monkeypatch, bytes_needed - 1e7)
+    assert "about 5.2 GB of memory (weights 0.5, gradients and optimizer 1.6, activations 3.0)" in sentence
+    assert not refused(monkeypatch, bytes_needed - 1e9, microbatch_tokens=512)
+    for copies in ({"kl_coefficient": 0.1}, {"averaging_decay": 0.9}, {"snapshot_every": 1, "pool_size": 1}):
+        assert refused(monkeypatch, bytes_needed, **copies)
+
+
+@pytest.mark.parametrize(
+    ("free", "name", "given"),
+    [
+        (5.0e9, "microbatch_tokens", {}),
+        (3.0e9, "microbatch_tokens", {}),
+        (5.0e9, "microbatch_tokens", {"kl_coefficient": 0.1}),
+        (
+            3.2e9,
+            "trained_layers",
+            {
+                "averaging_decay": 0.9,
+                "snapshot_every": 1,
+                "pool_size": 2,
+                "microbatch_tokens": 300,
+                "optimizer": "muon",
+            },
+        ),
+        (2.2e9, "trained_layers", {"microbatch_tokens": 300}),
+    ],
+)
+def test_what_is_said_to_fit_does_and_no_more(monkeypatch, free, name, given):
+    advised = int(re.search(rf"train\.{name}: (\d+) would fit", refused(monkeypatch, int(free), **given))[1])
+    assert not refused(monkeypatch, free, **given | {name: advised})
+    assert refused(monkeypatch, free, **given | {name: advised + 1})
+
+
+def test_with_less_than_the_activations_need_only_a_much_smaller_model_fits(monkeypatch):
+    assert refused(monkeypatch, 2e9).endswith("but 2.0 GB are free; only a much smaller model would fit.")
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/job/step\n", {"memory.max": "max", "job/memory.max": "7000", "job/step/memory.max": "max"}, [7000]),
+        ("0::/\n", {"memory.max": "5000"}, [5000]),
+        ("5:cpu:/a\n4:memory:/docker/x\n0::/\n", {"memory/memory.limit_in_bytes": "6000"}, [6000]),
+        ("0::/\n", {}, []),
+    ],
+)
+def test_limits_of_control_groups(groups, limits, expected, tmp_path):
+    (tmp_path / "groups").write_text(groups)
+    for name, limit in limits.items():
+        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / name).write_text(f"{limit}\n")
+    assert list(memory._limits(tmp_path / "groups", tmp_path / "sys")) == expected
