@@ -253,6 +253,15 @@ class HasOpponents(Protocol):
     """Players without a model that every model is measured against."""
 
 
+@runtime_checkable
+class HasRules(Protocol):
+    """A taskset of games with winners in which a simple rule may be all that a model learns."""
+
+    rules: Mapping[str, Sequence[str]]
+    """By seat, players without a model that follow a rule. Their names begin with `rule-` and say which. They meet the
+    opponents in the same games as the trained model, and the report says whether that beats the best of them."""
+
+
 class Decision(NamedTuple):
     """A point where a seat has to decide, in a game small enough that all of them can be listed."""
 

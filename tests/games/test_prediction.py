@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.game import Demonstrates, HasOpponents, HasPlayers
+from slim_rl.core.game import Demonstrates, HasOpponents, HasPlayers, HasRules
 from slim_rl.core.message import said, text_of
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.prediction.game import agrees
@@ -192,8 +192,22 @@ def test_players_without_a_model(taskset, tasks, play_out):
         assert other.turns[0].text != task.state["program"] and other.rewards["predictor"] == 1
     guessed = [play_out(taskset, task, ("scripted", "random"), seed=n) for n, task in enumerate(tasks)]
     assert sum(episode.rewards["predictor"] for episode in guessed) < -20
-    with pytest.raises(ValueError, match="prediction has no player 'bayes'; it has random and scripted"):
-        taskset.player("bayes", taskset.load(tasks[0]), "author", 0)
+    for name in ("bayes", "rule-larger-digit"):
+        with pytest.raises(ValueError, match=f"prediction has no author '{name}'; it has random, scripted"):
+            taskset.player(name, taskset.load(tasks[0]), "author", 0)
+
+
+def test_rules_are_right_where_the_rule_says_so(taskset, tasks, play_out):
+    assert isinstance(taskset, HasRules)
+    answers = [str(_computed(task.state["program"])) for task in taskset.tasks("train", 4096)]
+    commonest = max(set(answers), key=answers.count)
+    for task in tasks[:10]:
+        program = task.state["program"]
+        said = {"rule-larger-digit": max(program[4], program[10]), "rule-commonest-answer": commonest}
+        for rule, answer in said.items():
+            episode = play_out(taskset, task, ("scripted", rule))
+            assert episode.turns[1].text == answer
+            assert episode.rewards["predictor"] == (1 if answer == str(_computed(program)) else -1)
 
 
 def test_demonstrations_are_noisy(taskset):

@@ -80,6 +80,44 @@ def test_the_verdict_tells_where_training_helped(metrics, tmp_path):
     assert "plays worse against random play as first" in verdict
 
 
+HALF = WON[:25] + LOST[:25]
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        (
+            {"rule-bluff": LOST, "rule-call-all": DRAWN},
+            "It also plays better than every simple rule that the game names.",
+        ),
+        (
+            {"rule-bluff": LOST, "rule-call-all": WON},
+            "It is not shown to play better than the simple rule “call all” against random play as first: "
+            "+0.000 (95% interval +0.000 to +0.000) in reward.",
+        ),
+    ],
+)
+def test_the_page_says_whether_training_beats_the_best_simple_rule(rules, sentence, tmp_path):
+    against = {(rule, "random"): earned for rule, earned in rules.items()}
+    write_matches(tmp_path, {("base", "random"): LOST, ("trained", "random"): WON, **against})
+    reports = report_on(tmp_path, GAMES)
+    metrics = json.loads((reports / "metrics.json").read_text())
+    better = "The trained model plays better than the base model against every opponent, from every seat."
+    assert metrics["verdict"].startswith(f"{better} {sentence}")
+    best = metrics["comparison"]["random"]["first"]["best_rule_difference"]
+    assert best == 1 - max(np.mean(earned) for earned in rules.values())
+    page, short = (" ".join((reports / f"report.{kind}").read_text().split()) for kind in ("html", "md"))
+    assert sentence in page and "A rule: call all</th><td>Random play</td><td>first</td><td>50</td>" in page
+    assert "| A rule: call all | Random play | second |" in short
+    assert set(pd.read_csv(reports / "data/learning.csv")["player"]) == {"base", "trained"}
+
+
+def test_a_model_that_is_worse_than_a_rule(tmp_path):
+    write_matches(tmp_path, {("base", "random"): LOST, ("trained", "random"): HALF, ("rule-bluff", "random"): WON})
+    verdict = json.loads((report_on(tmp_path, GAMES) / "metrics.json").read_text())["verdict"]
+    assert "It plays worse than the simple rule “bluff” against random play as second: -1.0" in verdict
+
+
 def test_without_other_opponents_the_models_are_measured_against_each_other(tmp_path):
     write_matches(tmp_path, {("base", "trained"): LOST})
     reports = report_on(tmp_path, GAMES)

@@ -59,6 +59,20 @@ def test_a_model_plays_only_the_seats_that_it_is_trained_in():
     assert not [name for name in played if name.startswith(("base", "trained", "step"))]
 
 
+def test_a_rule_meets_every_opponent_in_all_games_from_its_seat_if_that_is_trained():
+    tasks = list(evaluation("prediction", ["scripted", "policy"]).game.taskset.tasks("evaluate", 3))
+    study = Parameters(snapshot_games=1)
+
+    def rules(*seating):
+        played = series(evaluation("prediction", seating, study, tasks))
+        return {one.folder.name: len(one.requests) for one in played if "rule-" in one.folder.name}
+
+    names = [f"{author}-against-rule-{rule}" for author in ("random", "scripted")
+             for rule in ("larger-digit", "commonest-answer")]  # fmt: skip
+    assert rules("scripted", "policy") == rules("policy", "policy") == dict.fromkeys(names, 3)
+    assert rules("policy", "scripted") == {}
+
+
 @pytest.mark.parametrize("evaluate", [{"temperature": 0}, {"server": "serve {model} {port}"}])
 def test_models_do_not_meet_where_it_would_tell_nothing_or_is_impossible(evaluate):
     assert met(**evaluate)[0] == set()

@@ -1,14 +1,16 @@
 """Tasks, scripted players and demonstrations: small programs that compute with two numbers."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
 from slim_rl.core.player import Player, ScriptedPlayer, TextSeat
-from slim_rl.games.prediction.game import AUTHOR, QUESTION, Prediction, seats_of
+from slim_rl.games.prediction.game import AUTHOR, PREDICTOR, QUESTION, Prediction, seats_of
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
 
@@ -23,18 +25,22 @@ _EXPRESSIONS: dict[str, Callable[[int, int], int]] = {
     "min(x, y)": min,
 }
 _PROGRAM = re.compile(r"x = (\d)\ny = (\d)\nprint\((.+)\)")
+_LARGER, _COMMONEST = "rule-larger-digit", "rule-commonest-answer"
 _BROKEN = ("print(x", "print(z)", "print(id(x))", "print(hash('a'))", "x + y")
 """Last lines with which a program cannot be asked about."""
 
 
 class PredictionTasks:
-    """See `slim_rl.core.game`: `Taskset`, `Demonstrates`, `HasPlayers`, `HasOpponents` and `SeatsChatModels`.
+    """See `slim_rl.core.game`: `Taskset`, `Demonstrates`, `HasPlayers`, `HasOpponents`, `HasRules` and
+    `SeatsChatModels`.
 
     The author `scripted` writes the task's own program, so that all predictors are measured on the same ones, and
-    `random` another one of the same kind. The predictor `scripted` computes these programs, `random` guesses.
+    `random` another one of the same kind. The predictor `scripted` computes these programs, `random` guesses. By a rule
+    it repeats the larger digit of the program, or gives the commonest answer of the training tasks.
     """
 
     opponents = ("random", "scripted")
+    rules: Mapping[str, Sequence[str]] = {PREDICTOR: (_LARGER, _COMMONEST)}
     words = (
         "x = ",
         "y = ",
@@ -85,9 +91,16 @@ class PredictionTasks:
         return Demonstration([QUESTION + program], [], [str(_computed(program) if right else _guess(rng))])
 
     def player(self, name: str, game: Any, seat: str, seed: int) -> Player:
-        if name not in self.opponents:
-            raise ValueError(f"prediction has no player {name!r}; it has {' and '.join(self.opponents)}")
-        return TextSeat(_Scripted(name, seat, seed, game.given))
+        known = self.opponents if seat == AUTHOR else (*self.opponents, *self.rules[PREDICTOR])
+        if name not in known:
+            raise ValueError(f"prediction has no {seat} {name!r}; it has {', '.join(known)}")
+        commonest = self._commonest if name == _COMMONEST else ""
+        return TextSeat(_Scripted(name, seat, seed, game.given, commonest))
+
+    @cached_property
+    def _commonest(self) -> str:
+        programs = (task.state["program"] for task in self.tasks("train", self._parameters.train_count))
+        return str(Counter(map(_computed, programs)).most_common(1)[0][0])
 
     def chat_rules(self, seat: str) -> ChatRules:
         asked = (
@@ -99,13 +112,17 @@ class PredictionTasks:
 
 
 class _Scripted(ScriptedPlayer):
-    def __init__(self, name: str, seat: str, seed: int, given: str):
-        self._name, self._seat, self._given = name, seat, given
+    def __init__(self, name: str, seat: str, seed: int, given: str, commonest: str):
+        self._name, self._seat, self._given, self._commonest = name, seat, given, commonest
         self._rng = np.random.default_rng(seed)
 
     def turn(self, observation: str) -> str:
         if self._seat == AUTHOR:
             return self._given if self._name == "scripted" else made(self._rng)
+        if self._name == _LARGER:
+            return max(re.findall(r"\d", observation), default="0")
+        if self._name == _COMMONEST:
+            return self._commonest
         value = _computed(observation.removeprefix(QUESTION)) if self._name == "scripted" else None
         return str(_guess(self._rng) if value is None else value)
 

@@ -1,6 +1,7 @@
 """What is measured of a game with winners: who beats whom from which seat, ratings, and exact solutions."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -12,7 +13,7 @@ from scipy.optimize import minimize
 
 from slim_rl.analysis import statistics
 from slim_rl.analysis.statistics import Estimate, Share, paired_difference
-from slim_rl.analysis.titles import step_of, title
+from slim_rl.analysis.titles import rule_of, step_of, title
 from slim_rl.core.errors import UserError
 from slim_rl.studies.study import Found
 
@@ -44,9 +45,14 @@ class Matches:
 
     @cached_property
     def opponents(self) -> list[str]:
-        """Players without a model; EACH_OTHER if there are none."""
-        players = dict.fromkeys(self.played["player"])
+        """Players without a model, except those that follow a rule; EACH_OTHER if there are none."""
+        players = [name for name in dict.fromkeys(self.played["player"]) if rule_of(name) is None]
         return [name for name in players if name not in MODELS and step_of(name) is None] or [EACH_OTHER]
+
+    @cached_property
+    def rules(self) -> list[str]:
+        """Players that follow a rule."""
+        return [name for name in dict.fromkeys(self.played["player"]) if rule_of(name) is not None]
 
     def rows(self, player: str, opponent: str, seat: str) -> pd.DataFrame:
         if opponent == EACH_OTHER:
@@ -60,14 +66,35 @@ class Matches:
     def reward(self, player: str, opponent: str, seat: str) -> Estimate:
         return statistics.estimate(self.rows(player, opponent, seat), "reward")
 
-    def gain(self, opponent: str, seat: str) -> Estimate:
-        """What training added to the reward, on the same tasks."""
-        base, trained = (self.rows(model, opponent, seat) for model in MODELS)
-        return paired_difference(trained, base, "reward")
+    def gain(self, opponent: str, seat: str, over: str = MODELS[0]) -> Estimate:
+        """What the trained model earns more than another player, on the same tasks."""
+        trained, other = (self.rows(player, opponent, seat) for player in (MODELS[1], over))
+        return paired_difference(trained, other, "reward")
+
+    def best_rule(self, opponent: str, seat: str) -> str | None:
+        """The rule that earns most; None if no rule plays this seat."""
+        played = [rule for rule in self.rules if len(self.rows(rule, opponent, seat))]
+        return max(played, key=lambda rule: self.reward(rule, opponent, seat).mean, default=None)
 
     @cached_property
     def verdict(self) -> str:
-        """One sentence: against whom, and from which seats, the trained model earns more than the base model."""
+        """Against whom, and from which seats, the trained model earns more than the base model, and than the best rule."""
+        return " ".join([self._over_base, *self._over_rules])
+
+    @property
+    def _over_rules(self) -> Iterator[str]:
+        places = [(*place, rule) for place in product(self.opponents, self.seats) if (rule := self.best_rule(*place))]
+        gains = {place: self.gain(*place) for place in places}
+        if gains and all(gain.low > 0 for gain in gains.values()):
+            yield "It also plays better than every simple rule that the game names."
+            return
+        for (opponent, seat, rule), gain in gains.items():
+            how = "plays better" if gain.low > 0 else "plays worse" if gain.high < 0 else "is not shown to play better"
+            where = f"against {title(opponent).lower()} as {seat}"
+            yield f"It {how} than the simple rule “{rule_of(rule)}” {where}: {gain.text('+.3f')} in reward."
+
+    @property
+    def _over_base(self) -> str:
         gains = {
             f"{title(opponent).lower()} as {seat}": self.gain(opponent, seat)
             for opponent, seat in product(self.opponents, self.seats)
@@ -95,7 +122,7 @@ class Matches:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Every model against every opponent, by seat."""
+        """Every model and every rule against every opponent, by seat."""
         models = [name for name in dict.fromkeys(self.played["player"]) if name not in self.opponents]
         rows = [
             {"player": player, "opponent": opponent, "seat": seat, **self.numbers(player, opponent, seat)}
@@ -114,7 +141,8 @@ class Matches:
     @cached_property
     def learning(self) -> pd.DataFrame:
         """`table` of the snapshots and the trained model, with the `step` of each."""
-        table = self.table.assign(step=self.table["player"].map(self._step))
+        models = self.table[~self.table["player"].isin(self.rules)]
+        table = models.assign(step=models["player"].map(self._step))
         # A snapshot of the first or the last step is the same model; the trained one played more games.
         twice = (table["step"] == self._last) & (table["player"] != "trained")
         if "step-00000" in set(table["player"]):
@@ -149,14 +177,20 @@ class Matches:
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """By opponent and seat: base and trained model and their difference; and the exact solutions."""
+        """By opponent and seat: base and trained model, their difference and that from the best rule; and the exact
+        solutions."""
         found: dict[str, Any] = {model: {"exactly": self.solved.get(model, {})} for model in MODELS}
         found["comparison"] = {}
         for opponent in self.opponents:
-            gains = {seat: self.gain(opponent, seat) for seat in self.seats}
-            found["comparison"][opponent] = {s: gain.numbers("reward_difference") for s, gain in gains.items()}
+            found["comparison"][opponent] = {seat: self._compared(opponent, seat) for seat in self.seats}
             for model in MODELS:
                 found[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
+        return found
+
+    def _compared(self, opponent: str, seat: str) -> dict[str, float]:
+        found = self.gain(opponent, seat).numbers("reward_difference")
+        if rule := self.best_rule(opponent, seat):
+            found |= self.gain(opponent, seat, rule).numbers("best_rule_difference")
         return found
 
     @cached_property

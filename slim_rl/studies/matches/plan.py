@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import HasOpponents, Solved
+from slim_rl.core.game import HasOpponents, HasRules, Solved
 from slim_rl.games import policy_seats
 from slim_rl.runtime.files import write_text
 from slim_rl.studies.matches.parameters import Parameters
@@ -15,6 +15,7 @@ from slim_rl.studies.series import Evaluation, Series
 def series(run: Evaluation) -> Iterator[Series]:
     """Every checkpoint and snapshot against every opponent, and `ranked` of the snapshots against each other and the
     checkpoints. A pair plays each task twice, so that both play both seats, but a model only those that it is trained in.
+    In these seats the game's rules, if it has some, meet every opponent, too.
 
     Models do not meet each other at temperature 0, where they would play one game over and over, nor in
     `evaluate.server`, which holds one of them at a time.
@@ -39,6 +40,11 @@ def series(run: Evaluation) -> Iterator[Series]:
         for seated in ((one, other), (other, one)):
             if all(seat in trained for seat, player in zip(seats, seated, strict=True) if player in models):
                 yield run.series(f"matches/{seated[0]}-against-{seated[1]}", tasks, seated)
+    rules = run.game.taskset.rules if isinstance(run.game.taskset, HasRules) else {}
+    for seat, opponent in product(trained, opponents):
+        for rule in rules.get(seat, ()):
+            seated = (rule, opponent) if seat == seats[0] else (opponent, rule)
+            yield run.series(f"matches/{seated[0]}-against-{seated[1]}", run.tasks, seated)
 
 
 def finish(run: Evaluation) -> None:

@@ -30,7 +30,7 @@ def report(found: Found) -> Report:
         tables=matches.tables,
         metrics=matches.metrics,
         templates=Path(__file__).parent,
-        values={"found": matches, "models": MODELS, "outcomes": (*OUTCOMES, UNFINISHED)},
+        values={"found": matches, "players": (*MODELS, *matches.rules), "outcomes": (*OUTCOMES, UNFINISHED)},
     )
 
 
@@ -63,7 +63,7 @@ def _draw(found: Matches) -> dict[str, Figure]:
 
 @with_style
 def _learning_figure(found: Matches) -> Figure:
-    """Reward against every opponent over training, by seat."""
+    """Reward against every opponent over training, by seat, and that of rules."""
     opponents, table = found.opponents, found.learning
     figure = Figure((WIDTH, 0.8 + 2 * len(opponents)), layout="constrained")
     panels = np.atleast_1d(figure.subplots(len(opponents), 1, sharex=True))
@@ -71,6 +71,10 @@ def _learning_figure(found: Matches) -> Figure:
         for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=False):
             rows = table[(table["opponent"] == opponent) & (table["seat"] == seat)]
             figures.curve(axes, rows, "reward", seat, colour, line)
+            for rule, (_, style) in zip(found.rules, figures.LINES[2:], strict=False):
+                if len(found.rows(rule, opponent, seat)):
+                    earned = found.reward(rule, opponent, seat).mean
+                    axes.axhline(earned, color=colour, linestyle=style, linewidth=1, label=title(rule).lower())
         axes.set(ylabel=f"reward against\n{title(opponent).lower()}")
     axes.set(xlabel="training step")
     figures.whole_numbers(axes)
