@@ -23,8 +23,9 @@ _MARKERS = [
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _WORD = r" ?\[[a-z]+\]|'[a-z]+| ?\p{L}+| ?\d+| ?[^\p{L}\d\s]+|\n+|\s"
 _WORD_SCORE, _BYTE_SCORE = -1.0, -100.0  # a word always beats its spelling in bytes
-_LARGEST = 999
-"""Integers up to the largest in the corpus are one token each, but none above this one."""
+_LARGEST = 100
+"""Integers up to this one, and to the largest in the corpus, are one token each. Longer ones are made of those: a small
+model learns to copy a token only after it has seen it many times."""
 
 
 def small_tokenizer(corpus: Iterable[str], words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
