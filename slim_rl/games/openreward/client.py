@@ -17,7 +17,7 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ _TRIES = 5
 _PAUSE_SECONDS = 0.1  # before the first repetition; it doubles
 _PASSING = (429, 502, 503, 504)
 _LINE_BYTES = 2**22
+_DRAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -169,15 +170,18 @@ class Connection:
                 request = self._http.post(self.address.url + path, json=sent, headers=headers, allow_redirects=False)
                 async with request as response:
                     await _check(response)
-                    async for event, data in _events(response):
-                        if event == "task_id":
-                            run = data.strip()
-                        elif event == "error":
-                            raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
-                        elif event in ("chunk", "end"):
-                            parts.append(data)
-                        if event == "end":
-                            return run, json.loads("".join(parts) or "null")
+                    async with aclosing(_events(response)) as events:
+                        async for event, data in events:
+                            if event == "task_id":
+                                run = data.strip()
+                            elif event == "error":
+                                raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
+                            elif event in ("chunk", "end"):
+                                parts.append(data)
+                            if event == "end":
+                                result = json.loads("".join(parts) or "null")
+                                await _drain(response)
+                                return run, result
                 failure = aiohttp.ClientPayloadError("the reply was cut")
             except _Refused as error:
                 starting = error.starting and time.monotonic() - started < self._limits.start
@@ -319,6 +323,13 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     if 300 <= response.status < 400:
         text = f"a redirection, which is not followed; {text}"
     raise _Refused(response.status, text, response.headers.get("X-Backend-State") == "starting")
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read the end of a stream, because a connection is used again only after a reply that was read to its end."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await response.read()
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from pydantic import ValidationError
 
 from slim_rl.config import Config
@@ -18,6 +19,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
 from slim_rl.games import load_games
+from slim_rl.games.openreward.client import Address, Connection, Limits
 from slim_rl.games.openreward.parameters import Parameters
 from slim_rl.games.openreward.rewards import episode_reward
 from slim_rl.rollout.collect import collect
@@ -166,6 +168,35 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path, words):
         first, tools, (status, reply) = asyncio.run(asks())
         assert first[0].role == "user" and [tool.name for tool in tools] == ["say"]
         assert status == "ok" and reply
+
+
+def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event():
+    connections = set()
+
+    async def call(request):
+        connections.add(request.transport.get_extra_info("peername"))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"event: task_id\ndata: 1\n\nevent: end\ndata: 7\n\n")
+        await asyncio.sleep(0.05)
+        await response.write_eof()
+        return response
+
+    async def calls():
+        app = web.Application()
+        app.router.add_post("/call", call)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        address = Address(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        async with Connection(address, Limits(1, 1)) as connection:
+            told = [(await connection.stream("/call", {}))[1] for _ in range(3)]
+        await runner.cleanup()
+        return told
+
+    assert asyncio.run(calls()) == [7, 7, 7]
+    assert len(connections) == 1
 
 
 # Failures
