@@ -143,3 +143,14 @@ def test_nothing_in_a_demonstration_is_spelled_in_bytes(shown, tokenizer):
     renderer = renderer_for(tokenizer, thinking=False)
     ids = [token for _, demonstration in shown for token in encode_tree(demonstration, renderer, 0.5).ids.tolist()]
     assert [t for t in tokenizer.convert_ids_to_tokens(sorted(set(ids))) if t.startswith("<0x")] == []
+
+
+def test_what_the_tiny_model_must_copy_counts_in_full_and_is_made_of_tokens_that_it_sees_often(shown, tokenizer):
+    """Else it never learns to give the sum to the tool and to repeat the result, and no call earns anything."""
+    renderer = renderer_for(tokenizer, thinking=False)
+    for _, demonstration in shown:
+        weights = encode_tree(demonstration, renderer, stop_probability=0.75).weights.tolist()
+        choices = [weight for weight in weights if weight < 1]  # to call, to answer at once, to answer after the call
+        assert choices == pytest.approx([0.25, 0.75, 0.75])
+    numbers = [token for token in tokenizer.get_vocab() if token.strip().isdecimal()]
+    assert max(map(int, numbers)) <= 100
