@@ -1,8 +1,8 @@
 """An engine in this process: a Hugging Face causal LM in torch.
 
-Requests that wait at the same time are sampled as one batch. Three things make it fast: a session keeps its keys and
-values, so the next turn of a dialogue computes only the new tokens; identical prompts (a GRPO group) are computed once;
-rows that have stopped leave the batch.
+Requests that wait at the same time are sampled as one batch. What makes it fast: a session keeps its keys and
+values, so the next turn of a dialogue computes only the new tokens; identical prompts (a GRPO group) are computed once,
+and so is what all prompts begin with (a system prompt with its tools); rows that have stopped leave the batch.
 
 Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
 probabilities depend on the shape of the batch.
@@ -11,6 +11,7 @@ probabilities depend on the shape of the batch.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,8 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 
 _KINDS = ("qwen2", "qwen3", "llama")
+_MIN_SHARED_TOKENS = 32
+"""With which prompts begin, and which are worth a pass of their own."""
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -155,8 +158,13 @@ class LocalEngine:
         made: dict[tuple[int, ...], _Prefix] = {(): _Prefix((), empty)}
         prompts = [prompt for prompt in prompts if prompt]
         if prompts:
-            cache = _Cache.of([empty] * len(prompts), max(map(len, prompts)))
-            self._forward(prompts, torch.zeros(len(prompts), dtype=torch.long), cache)
+            shared = tuple(commonprefix(prompts))[: min(map(len, prompts)) - 1]
+            if len(prompts) == 1 or len(shared) < _MIN_SHARED_TOKENS:
+                shared = ()
+            start = self._prefill([shared])[shared]
+            cache = _Cache.of([start.kv] * len(prompts), max(map(len, prompts)))
+            starts = torch.full((len(prompts),), len(shared))
+            self._forward([prompt[len(shared) :] for prompt in prompts], starts, cache)
             made |= {ids: _Prefix(ids, cache.row(i, len(ids))) for i, ids in enumerate(prompts)}
         return made
 

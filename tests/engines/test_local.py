@@ -32,6 +32,18 @@ def test_logprobs_are_those_of_a_full_forward_pass(model, engine, temperature):
         assert generation.logprobs == pytest.approx(expected, abs=1e-4)
 
 
+def test_what_all_prompts_begin_with_is_computed_once(model, engine):
+    prompts, computed = [[7] * 60 + end for end in ([1, 2, 3], [4, 5], [6, 8, 9, 10])], []
+    layer = model.get_decoder().layers[0]
+    hook = layer.register_forward_hook(lambda layer, args, out: computed.append(args[0][..., 0].numel()))
+    generations = generate(engine, prompts)
+    hook.remove()
+    assert computed[0] == 60 and sum(computed) < 60 + len(prompts) * (4 + 12)
+    for prompt, generation in zip(prompts, generations, strict=True):
+        expected = full_forward_logprobs(model, prompt, generation.token_ids)
+        assert generation.logprobs == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_request_draws_the_same_tokens_alone_and_in_company(model):
     together = generate(LocalEngine(model), PROMPTS)
     for seed, prompt in enumerate(PROMPTS):

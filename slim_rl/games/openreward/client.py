@@ -16,7 +16,7 @@ import base64
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -332,7 +332,7 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
             await response.read()
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
+async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str, str]]:
     """Server-sent events as (event, data); comments are left out."""
     event = ""
     data: list[str] = []
