@@ -306,7 +306,7 @@ def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, services, t
 
 @pytest.mark.parametrize("reason", ["an error in another dialogue", "the budget of another service"])
 def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, services, tmp_path, reason):
-    server = serve("--latency", "0.5")
+    server = serve("--latency", "1")
     config = server.config(max_concurrent=4, timeout_seconds=10)
 
     async def dialogues(one):
