@@ -49,8 +49,9 @@ test-pipeline: .venv/installed
 	pytest -m pipeline
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
+# With MEGATRON_DIR=... SGLANG_DIR=..., the sources of Megatron-LM and SGLang, also their parsers on our flags.
 test-slime: slime-dir .venv/installed-slime
-	SLIME_DIR="$(realpath $(SLIME_DIR))" pytest tests/slime
+	SLIME_DIR="$(realpath $(SLIME_DIR))" MEGATRON_DIR="$(realpath $(MEGATRON_DIR))" SGLANG_DIR="$(realpath $(SGLANG_DIR))" pytest tests/slime
 
 slime-dir:
 	@test -f "$(SLIME_DIR)/slime/rollout/sglang_rollout.py" || { echo "error: SLIME_DIR must be SLIME's source, not '$(SLIME_DIR)'; get it with: git clone --branch v0.3.1 https://github.com/THUDM/slime, then: make test-slime SLIME_DIR=slime" >&2; exit 1; }

@@ -2,17 +2,21 @@
 
     python -m benchmarks.latency
 
-256 dialogues at once, each with 5 tool calls of 200 ms one after the other. If nothing else waited, all of them together
-would take 5 x 200 ms. The policy's turns are scripted, so no model is measured; everything else is as in training:
+256 dialogues at once, each with tool calls of 200 ms one after the other. If nothing else waited, all of them together
+would take as long as one. The policy's turns are scripted, so no model is measured; everything else is as in training:
 rendering, parsing, the game, and shards on disk.
 """
 
 import asyncio
 import gc
+import random
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
 
 from slim_rl.core.game import Purpose, Task
 from slim_rl.core.message import Message, Tool, ToolCall
@@ -26,19 +30,31 @@ from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.runtime.cli import argument_parser
 from slim_rl.training.tokenizer import small_tokenizer
 
-DIALOGUES, SAMPLES, DEPTH, STEP_SECONDS = 256, 16, 5, 0.2
+DIALOGUES, SAMPLES, RUNS, DEPTHS, STEP_SECONDS = 256, 16, 3, (5, 10, 20), 0.2
 CALL = '<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>'
 
 
+class Parameters(GameParameters):
+    latency_seconds: float = 0.0
+    depth: int = 5
+
+
 class Reading(ToolGame):
-    """The tool gives a page of text, a different one each time."""
+    """The tool gives a page of text, a different one to each dialogue; the last page ends the game."""
+
+    def __init__(self, task: Task, parameters: Parameters):
+        prompt = f"Read {task.game_id} to its end."
+        super().__init__(task.game_id, [Message("user", prompt)], parameters.max_turns)
+        self._parameters = parameters
 
     def tools(self, seat: str) -> Sequence[Tool]:
         return (Tool("read", "Reads the next page.", {"type": "object", "properties": {}}),)
 
     async def call(self, call: ToolCall) -> str:
-        await asyncio.sleep(STEP_SECONDS)
-        return f"{self.game_id}, page {self.calls['ok']}: " + "word " * 100
+        await asyncio.sleep(self._parameters.latency_seconds)
+        page = self.calls["ok"] + 1
+        self._over = page == self._parameters.depth
+        return f"Page {page} of copy {random.getrandbits(32)}: " + "word " * 100
 
     async def answer(self, text: str) -> None: ...
 
@@ -49,54 +65,73 @@ class Reading(ToolGame):
 class Readings:
     seats, study = Reading.seats, "accuracy"
 
+    def __init__(self, parameters: Parameters):
+        self._parameters = parameters
+
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        yield from (Task(f"reading-{number}") for number in range(count))
+        yield from (Task(f"reading-{number}", str(number)) for number in range(count))
 
     def load(self, task: Task) -> Reading:
-        prompt = f"Read {task.game_id}, then answer."
-        return Reading(task.game_id, [Message("user", prompt)], max_turns=DEPTH + 1)
+        return Reading(task, self._parameters)
+
+
+def taskset(parameters: Parameters, seed: int, variant: str) -> Readings:
+    return Readings(parameters)
 
 
 class Script:
-    """Reads `DEPTH` pages, then answers."""
+    """Always the same turn, at once."""
 
-    max_context_tokens = 100_000
+    max_context_tokens = 1_000_000
 
-    def __init__(self, call: list[int], answer: list[int], result_token: int):
-        self._call, self._answer, self._result_token = call, answer, result_token
+    def __init__(self, turn: list[int]):
+        self._turn = turn
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
-        ids = self._call if list(input_ids).count(self._result_token) < DEPTH else self._answer
-        return Generation(ids, [-0.5] * len(ids), "stop")
+        return Generation(self._turn, [-0.5] * len(self._turn), "stop")
 
     def release(self, session: str) -> None: ...
 
 
+def play_all(game: NamedGame, tasks: Sequence[Task], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Play a dialogue of each task, all at once."""
+    renderer = renderer_for(tokenizer, thinking=False)
+    maker = PolicyRules(renderer, max_turn_tokens=100, temperature=1.0).maker(Script(renderer.turn(CALL)))
+    seating = Seating({game.name: game}, {"policy": maker}, seed=0)
+    requests = [Request(f"e/{n}", game.name, task, ("policy",)) for n, task in enumerate(tasks)]
+    with tempfile.TemporaryDirectory() as folder:
+        episodes = collect(requests, seating.play, Path(folder), len(tasks), shard_episodes=None)
+    assert {(episode.status, *episode.rewards.values()) for episode in episodes} == {("completed", 1.0)}
+
+
+def small_words() -> PreTrainedTokenizerBase:
+    return small_tokenizer(["user\nRead to its end.", "word ", *CALL.splitlines()], ["word"])
+
+
+def dialogues(game: NamedGame) -> list[Task]:
+    """The task of each dialogue."""
+    return [task for task in game.taskset.tasks("train", DIALOGUES // SAMPLES) for _ in range(SAMPLES)]
+
+
 def main() -> None:
     argument_parser(__doc__).parse_args()
-    tokenizer = small_tokenizer(["user\nRead, then answer.", "word ", *CALL.splitlines()], ["word"])
-    renderer = renderer_for(tokenizer, thinking=False)
-    engine = Script(renderer.turn(CALL), renderer.turn("Done."), tokenizer.convert_tokens_to_ids("<tool_response>"))
-    maker = PolicyRules(renderer, max_turn_tokens=100, temperature=1.0).maker(engine)
-    game = NamedGame("reading", GameParameters(), Readings())
-    seating = Seating({"reading": game}, {"policy": maker}, seed=0)
-    requests = [
-        Request(f"e/{task.game_id}/{sample}", "reading", task, ("policy",))
-        for task in game.taskset.tasks("train", DIALOGUES // SAMPLES)
-        for sample in range(SAMPLES)
-    ]
-    gc.collect()
-    gc.freeze()  # the one long collection that follows the imports would take 0.3 s of it
-    with tempfile.TemporaryDirectory() as folder:
-        started, cpu = time.perf_counter(), time.process_time()
-        episodes = collect(requests, seating.play, Path(folder), DIALOGUES, shard_episodes=None)
-        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    assert {(len(episode.turns), episode.metrics["calls"]) for episode in episodes} == {(DEPTH + 1, DEPTH)}
-    ideal = DEPTH * STEP_SECONDS
-    print(
-        f"{DIALOGUES} dialogues, {DEPTH} tool calls of {STEP_SECONDS * 1000:.0f} ms each: {seconds:.2f} s, "
-        f"{seconds / ideal:.2f} x the {ideal:.1f} s of one dialogue; {cpu:.2f} s of a core"
-    )
+    for depth in DEPTHS:
+        parameters = Parameters(depth=depth, latency_seconds=STEP_SECONDS)
+        game = NamedGame("reading", parameters, Readings(parameters))
+        found = []
+        for _ in range(RUNS):
+            gc.collect()
+            gc.freeze()  # the one long collection that follows the imports would take 0.3 s of it
+            started, cpu = time.perf_counter(), time.process_time()
+            play_all(game, dialogues(game), small_words())
+            found.append((time.perf_counter() - started, time.process_time() - cpu))
+        seconds, cpu = map(statistics.median, zip(*found, strict=True))
+        ideal = depth * STEP_SECONDS
+        print(
+            f"{DIALOGUES} dialogues, {depth} tool calls of {STEP_SECONDS * 1000:.0f} ms each: {seconds:.2f} s, "
+            f"{seconds / ideal:.2f} x the {ideal:.1f} s of one dialogue; {cpu:.2f} s of a core",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,29 +1,48 @@
 """Speed of the local engine in a training step's episodes, beside two peers, in one run.
 
-    python -m benchmarks.rollout [--games 8] [--samples 16]
+    python -m benchmarks.rollout                                       # needs models/trained and data/games (make repro)
+    python -m benchmarks.rollout --model CHECKPOINT --prompt 185 --games 2 --samples 8
 
-All play the same tasks with the same model. The peers: the same engine without sessions, which computes the
-whole dialogue again each turn; and Hugging Face's `generate`, one dialogue after another (one sample per
-task, because it is slow). Needs models/trained and data/games (make repro).
+The peers: the same engine without sessions, which computes the whole dialogue again each turn; and Hugging Face's
+`generate`, all waiting dialogues in one batch, padded on the left. With `--prompt` no game is played: each dialogue has
+two turns of 12 tokens and hears 20 between them. The floor is the bare forward passes of the first row, without a cache.
 """
 
 import argparse
+import asyncio
+import random
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from slim_rl.config import load_config
-from slim_rl.engines.engine import Generation
+from slim_rl.engines.engine import Generation, Sampling
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import load_model
+from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
+
+TURNS, SAMPLED, HEARD = 2, 12, 20
+
+
+class Recorded(LocalEngine):
+    """Keeps the (rows, tokens) of every forward pass."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.shapes = []
+
+    def _forward(self, ids, starts, cache):
+        self.shapes.append((len(ids), max(map(len, ids))))
+        return super()._forward(ids, starts, cache)
 
 
 class WithoutSessions(LocalEngine):
@@ -31,56 +50,99 @@ class WithoutSessions(LocalEngine):
         return await super().generate(input_ids, replace(sampling, session=None))
 
 
-class PlainGenerate:
-    def __init__(self, model):
-        self.model, self.max_context_tokens = model, model.config.max_position_embeddings
+class HuggingFace(LocalEngine):
+    """Batches are formed as in the local engine."""
 
-    async def generate(self, input_ids, sampling):
-        ids = torch.tensor([input_ids])
-        torch.manual_seed(sampling.seed % 2**63)
+    @torch.inference_mode()
+    def _sample(self, requests):
+        width, sampling = max(len(r.input_ids) for r in requests), requests[0].sampling
+        ids = torch.tensor([[0] * (width - len(r.input_ids)) + list(r.input_ids) for r in requests])
+        mask = torch.tensor([[0] * (width - len(r.input_ids)) + [1] * len(r.input_ids) for r in requests])
+        new = sampling.max_new_tokens
+        stops = list(sampling.stop_token_ids)
+        ends = {"eos_token_id": stops} if stops else {"min_new_tokens": new}
         out = self.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            max_new_tokens=sampling.max_new_tokens,
-            eos_token_id=list(sampling.stop_token_ids),
-            top_k=0,
-        )[0, ids.shape[1] :]
-        return Generation(out.tolist(), [0.0] * len(out), "stop")
-
-    def release(self, session):
-        pass
+            ids, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=new, pad_token_id=0, **ends
+        )[:, width:].tolist()
+        cut = [next((i + 1 for i, token in enumerate(row) if token in stops), len(row)) for row in out]
+        return [Generation(row[:n], [0.0] * n, "stop") for row, n in zip(out, cut, strict=True)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", type=int, default=8)
-    parser.add_argument("--samples", type=int, default=16)
-    options = parser.parse_args()
+def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine], int]:
     config = load_config()
-    torch.set_num_threads(config.threads)
-    model, tokenizer = load_model("models/trained")
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(Path("data/games"), game, "train"), game) for name, game in games.items()}
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
     rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
-    for name, engine, samples in (
-        ("local engine", LocalEngine(model), options.samples),
-        ("without sessions", WithoutSessions(model), options.samples),
-        ("plain generate", PlainGenerate(model), 1),
-    ):
+    requests = [
+        Request(f"{n}/{s}", game, task, games[game].parameters.seated(place))
+        for n, (game, place, task) in ((n, mixture[n]) for n in range(options.games))
+        for s in range(options.samples)
+    ]
+
+    def play(engine: LocalEngine) -> int:
         seating = Seating(games, {"policy": rules.maker(engine)}, config.seed)
-        requests = [
-            Request(f"{n}/{s}", game, task, games[game].parameters.seated(place))
-            for n, (game, place, task) in ((n, mixture[n]) for n in range(options.games))
-            for s in range(samples)
-        ]
         with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
             episodes = collect(requests, seating.play, Path(folder), config.concurrency)
-            seconds = time.perf_counter() - start
-        sampled = sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
-        print(f"{name:16} {len(requests):4} episodes {seconds:6.2f} s {sampled / seconds:7.0f} sampled tokens/s")
+        return sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
+
+    return play
+
+
+def made_up(options: argparse.Namespace, vocabulary: int) -> Callable[[LocalEngine], int]:
+    def tokens(seed: str, count: int) -> list[int]:
+        return random.Random(seed).choices(range(vocabulary), k=count)
+
+    async def dialogue(engine: LocalEngine, game: int, number: int) -> int:
+        ids = tokens(f"game {game}", options.prompt)
+        for turn in range(TURNS):
+            ids += tokens(f"{game} {number} {turn}", HEARD) if turn else []
+            sampling = Sampling(SAMPLED, seed=number + 1000 * turn, session=f"{game}/{number}")
+            ids += (await engine.generate(ids, sampling)).token_ids
+        return TURNS * SAMPLED
+
+    async def play(engine: LocalEngine) -> int:
+        places = [(game, number) for game in range(options.games) for number in range(options.samples)]
+        return sum(await asyncio.gather(*(dialogue(engine, *place) for place in places)))
+
+    return lambda engine: asyncio.run(play(engine))
+
+
+@torch.inference_mode()
+def bare_passes(model, shapes: list[tuple[int, int]]) -> None:
+    for rows, width in shapes:
+        ids = torch.ones(rows, width, dtype=torch.long)
+        model.lm_head(model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[:, -1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=Path("models/trained"), help="a checkpoint folder or GGUF file")
+    parser.add_argument("--games", type=int, default=8)
+    parser.add_argument("--samples", type=int, default=16, help="dialogues of a game, which share its prompt")
+    parser.add_argument("--prompt", type=int, help="tokens of a made-up prompt; without it games are played")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    model, tokenizer = (load_gguf if options.model.suffix == ".gguf" else load_model)(options.model)
+    play = made_up(options, model.config.vocab_size) if options.prompt else from_games(options, tokenizer)
+    engines = {"local engine": Recorded, "without sessions": WithoutSessions, "generate": HuggingFace}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*engines, "floor")}
+    sampled: dict[str, int] = {}
+    for _ in range(options.rounds):
+        for name, kind in engines.items():
+            engine, start, cpu = kind(model), time.perf_counter(), time.process_time()
+            sampled[name] = play(engine)
+            seconds[name].append((time.perf_counter() - start, time.process_time() - cpu))
+            if kind is Recorded:
+                sampled["floor"], shapes = sampled[name], engine.shapes
+        start, cpu = time.perf_counter(), time.process_time()
+        bare_passes(model, shapes)
+        seconds["floor"].append((time.perf_counter() - start, time.process_time() - cpu))
+    print(f"{options.games * options.samples} dialogues, median of {options.rounds}")
+    for name, measured in seconds.items():
+        wall, cpu = map(statistics.median, zip(*measured, strict=True))
+        print(f"{name:16} {wall:7.2f} s {cpu:7.2f} CPU s {sampled[name] / wall:7.0f} sampled tokens/s")
 
 
 if __name__ == "__main__":

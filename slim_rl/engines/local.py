@@ -11,7 +11,7 @@ probabilities depend on the shape of the batch.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -158,7 +158,8 @@ class LocalEngine:
         made: dict[tuple[int, ...], _Prefix] = {(): _Prefix((), empty)}
         prompts = [prompt for prompt in prompts if prompt]
         if prompts:
-            shared = tuple(commonprefix(prompts))[: min(map(len, prompts)) - 1]
+            alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False))
+            shared = tuple(tokens[0] for tokens in alike)[: min(map(len, prompts)) - 1]
             if len(prompts) == 1 or len(shared) < _MIN_SHARED_TOKENS:
                 shared = ()
             start = self._prefill([shared])[shared]

@@ -92,6 +92,7 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise UserError(f"{file} is not a GGUF file that can be loaded: {_reason(error)}") from error
     # The weights are plain numbers now, but as long as these are there, transformers refuses to save them.
     model.hf_quantizer = None  # type: ignore[assignment]
+    model.is_quantized = False  # type: ignore[assignment]
     del model.config.quantization_config
     return model, tokenizer
 

@@ -123,7 +123,8 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         flags |= {"use-wandb": True, "wandb-project": slime.wandb_project, "wandb-group": folder.name}
     taken_back = {name for name in flags if f"--no-{name}" in slime.arguments}
     given = [word for word in slime.arguments if word not in {f"--no-{name}" for name in taken_back}]
-    ours = {name: value for name, value in flags.items() if name not in taken_back}
+    # Not both: the parsers also refuse a value that a later one replaces.
+    ours = {name: value for name, value in flags.items() if name not in taken_back and f"--{name}" not in given}
     return [*model_arguments(parameters, base), *_spelled(ours), *given]
 
 

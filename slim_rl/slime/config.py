@@ -45,8 +45,8 @@ class SlimeConfig(Section):
     """Steps between evaluations on the held-out tasks; null for none."""
     wandb_project: str | None = None
     arguments: tuple[str, ...] = ()
-    """Further arguments for SLIME, Megatron or SGLang (`--sglang-...`), as on the command line. They come last. One of
-    our own flags, `--X`, is taken back by `--no-X`."""
+    """Further arguments for SLIME, Megatron or SGLang (`--sglang-...`), as on the command line, in place of ours of
+    the same names. One of our own flags, `--X`, is taken back by `--no-X`."""
 
     @model_validator(mode="after")
     def _somewhere_to_sample(self) -> "SlimeConfig":

@@ -2,11 +2,12 @@
 
 import argparse
 import importlib.util
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -20,6 +21,7 @@ from slime.utils.http_utils import init_http_client
 from transformers import AutoConfig, AutoTokenizer
 
 from slim_rl.config import Config
+from slim_rl.slime import launch
 from slim_rl.slime.arguments import arguments, described_arguments
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
 from slim_rl.slime.sbatch import sbatch
@@ -37,6 +39,8 @@ MEGATRON = (
 DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
 HOSTED = "qwen3-4b-8gpu-openreward"
 """The profile whose tasks come from a hosted environment, which asks for a key."""
+DOCUMENTED = ["--partial-rollout", "--use-rollout-routing-replay", "--rollout-top-p", "0.9"]
+"""In docs/cluster.md, for `slime.arguments`."""
 
 
 def parameters_of(profile, monkeypatch, **slime):
@@ -150,21 +154,47 @@ def test_every_flag_is_known(profile, base, monkeypatch):
     ] == []
 
 
-def test_every_other_flag_is_megatrons_or_sglangs(base, monkeypatch):
-    """Against their sources, where they are (MEGATRON_DIR, SGLANG_DIR); Megatron ignores what it does not know."""
-    sources = {name: os.environ.get(f"{name}_DIR") for name in ("MEGATRON", "SGLANG")}
-    if not all(sources.values()):
-        pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources")
-    megatron, sglang = (
-        "\n".join(path.read_text(errors="ignore") for path in Path(folder).rglob("*.py")) for folder in sources.values()
-    )
-    for profile in PROFILES:
-        for flag in left_over(arguments(parameters_of(profile, monkeypatch, tensor_parallel=2), base, base)):
-            field = flag.removeprefix("--sglang-").removeprefix("--").replace("-", "_")
-            if flag.startswith("--sglang-"):
-                assert re.search(rf"^\s+{field}\s*:", sglang, re.MULTILINE), flag
-            else:
-                assert re.search(rf"[\"']{flag}[\"']|^\s+{field}\s*:", megatron, re.MULTILINE), flag
+ASYNC = {"colocate": False, "rollout_gpus": 8}
+MODES = {"sync": {}, "async": ASYNC, "fully_async": {**ASYNC, "evaluate_every": None}}
+
+
+def test_slime_starts_with_megatrons_and_sglangs_own_parsers(tmp_path, monkeypatch):
+    """With their sources (MEGATRON_DIR, SGLANG_DIR): every flag is taken by a parser, and every check of SLIME's and
+    Megatron's passes, for each profile and mode. Each parser ignores what it does not know."""
+    sources = [os.environ.get(f"{name}_DIR") for name in ("MEGATRON", "SGLANG")]
+    if not all(sources):
+        pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources of Megatron-LM and SGLang")
+    lines = {}
+    for profile, mode in product(PROFILES[1:], MODES):
+        parameters = parameters_of(profile, monkeypatch, mode=mode, wandb_project="p", **MODES[mode])
+        base = tmp_path / Path(parameters.model.base).name
+        base.mkdir(exist_ok=True)
+        qwen_checkpoint(base)
+        launch.prepare(parameters, {}, {}, tmp_path)
+        given = [*parameters.slime.arguments, "--router-policy", "manual"]  # as docs/cluster.md says of PyPI's router
+        slime = parameters.slime.model_copy(update={"arguments": given})
+        parameters = parameters.model_copy(update={"slime": slime})
+        lines[f"{profile} {mode}"] = arguments(parameters, base, tmp_path)
+    whole = lines["qwen3-4b-8gpu sync"]
+    lines["what docs/cluster.md names"] = [*whole, *DOCUMENTED]
+    lines["a wrong flag"] = [*whole, "--nobody-knows", "this"]
+    lines["a wrong value"] = [*whole, "--lr", "much"]
+    lines["a wrong layout"] = [*whole, "--tensor-model-parallel-size", "3"]
+
+    path = [SLIME_DIR, *sources, *(f"{source}/python" for source in sources)]
+    env = {
+        **os.environ,
+        **launch.environment(parameters),
+        "PYTHONPATH": os.pathsep.join(path),
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    script = Path(__file__).with_name("parsing.py")
+    run = subprocess.run([sys.executable, script], env=env, input=json.dumps(lines), stdout=-1, text=True, check=True)
+    found = json.loads(run.stdout)
+    assert found.pop("a wrong flag") == ["--nobody-knows", "this"]
+    assert "--lr: invalid float value" in found.pop("a wrong value")
+    assert "world size (8) is not divisible by" in found.pop("a wrong layout")
+    assert {name: left for name, left in found.items() if left} == {}
 
 
 @pytest.mark.parametrize("name", DENSE)

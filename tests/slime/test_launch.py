@@ -370,6 +370,12 @@ def test_a_flag_of_ours_is_taken_back(workspace):
     assert "--use-rollout-logprobs" not in flags_of(arguments=["--use-tis"])  # SLIME refuses both together
 
 
+def test_a_flag_of_the_users_stands_in_for_ours(workspace):
+    """PyPI's router refuses the value of ours even if another one follows."""
+    words = arguments(parameters_of(arguments=["--router-policy", "manual"]), Path("models/base"), Path("/run"))
+    assert words.count("--router-policy") == 1 and words[-2:] == ["--router-policy", "manual"]
+
+
 def test_the_slurm_script_asks_for_the_nodes_and_is_sound(workspace):
     parameters = parameters_of(nodes=2, colocate=False, rollout_gpus=12)
     script = sbatch(parameters, "qwen3-4b-8gpu")
