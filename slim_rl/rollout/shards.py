@@ -222,7 +222,8 @@ class Shard:
         columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
-        return table.select(plain).to_pandas().join(pd.DataFrame(columns), suffixes=("", ".metric"))
+        by_row = {"how": "left", "left_index": True, "right_index": True}  # join(suffixes=) is pandas 3's
+        return table.select(plain).to_pandas().merge(pd.DataFrame(columns), **by_row, suffixes=("", ".metric"))
 
     def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
         """Seats, observations and messages of the turns of each episode, as text.

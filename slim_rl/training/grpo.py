@@ -308,7 +308,7 @@ def update(
                 totals["loss"] += float(loss.detach()) / config.minibatches
                 totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches
                 totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
-                if i == 0:
+                if i == 0 and gap.numel():
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         totals["grad_norm"] += float(norm) / config.minibatches

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -67,15 +68,22 @@ class Prefect:
         return [artifact["data"] for artifact in self._post("artifacts/filter", asked)]
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/{path}") as reply:
-            return json.load(reply)
+        return self._answer(urllib.request.Request(f"http://127.0.0.1:{self.port}/api/{path}"))
 
     def _post(self, path: str, body: Any) -> Any:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/api/{path}", json.dumps(body).encode(), {"content-type": "application/json"}
-        )
-        with urllib.request.urlopen(request) as reply:
-            return json.load(reply)
+        sent, kind = json.dumps(body).encode(), {"content-type": "application/json"}
+        return self._answer(urllib.request.Request(f"http://127.0.0.1:{self.port}/api/{path}", sent, kind))
+
+    def _answer(self, request: urllib.request.Request, tries: int = 10) -> Any:
+        """Prefect answers 503, "try again", while its SQLite database is locked."""
+        try:
+            with urllib.request.urlopen(request) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or not tries:
+                raise
+        time.sleep(1)
+        return self._answer(request, tries - 1)
 
 
 def _free_port() -> int:

@@ -263,14 +263,6 @@ def test_gradient_checkpointing_computes_layers_again_and_changes_no_gradient(lo
     assert not any(module.training for module in larger.modules())  # the engine's caches are used again
 
 
-def test_a_small_model_computes_every_sequence_whole(model, long_prompts):
-    """So that the tiny experiments keep their digits."""
-    passes = []
-    model.get_decoder().register_forward_hook(lambda decoder, args, out: passes.append(out))
-    update(TrainConfig(), model, None, [], long_prompts[1])
-    assert len(passes) == 1
-
-
 def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
     context_only = [
         TrainedSequence(TokenTrace(t.token_ids, [0] * len(t.token_ids), t.logprobs), 1.0, 1 + i)

@@ -109,7 +109,7 @@ def test_what_is_said_to_fit_does_and_no_more(monkeypatch, free, name, given):
 
 
 def test_with_less_than_the_activations_need_only_a_much_smaller_model_fits(monkeypatch):
-    assert refused(monkeypatch, 2e9).endswith("but 2.0 GB are free; only a much smaller model would fit.")
+    assert refused(monkeypatch, 1.2e9).endswith("but 1.2 GB are free; only a much smaller model would fit.")
 
 
 @pytest.mark.parametrize(
