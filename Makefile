@@ -30,11 +30,12 @@ real: .venv/installed-smollm2
 serve: .venv/installed
 	@exec python -m flows.serve
 
-# The report is tested in Debian's Chromium. If it cannot be installed, those tests are skipped and say why.
+# The report is tested in Debian's Chromium, the sandbox with bubblewrap and without. What cannot be installed is not
+# tested; those tests are skipped and say why.
 test: .venv/installed
-	@command -v chromium >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
-		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
-		|| echo "note: chromium could not be installed; the browser tests will be skipped" >&2; }
+	@{ command -v chromium && command -v bwrap; } >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
+		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core bubblewrap; } >/dev/null 2>&1 \
+		|| echo "note: chromium and bubblewrap could not be installed; tests that need them will be skipped" >&2; }
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-pipeline quick slow
 
 # What to run while working: all but the slow tests.
