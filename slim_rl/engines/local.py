@@ -23,8 +23,8 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 
 _KINDS = ("qwen2", "qwen3", "llama")
-_MIN_SHARED_TOKENS = 32
-"""With which prompts begin, and which are worth a pass of their own."""
+MIN_SHARED_TOKENS = 32
+"""With which several sequences begin, and which are worth a pass of their own."""
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -160,7 +160,7 @@ class LocalEngine:
         if prompts:
             alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False))
             shared = tuple(tokens[0] for tokens in alike)[: min(map(len, prompts)) - 1]
-            if len(prompts) == 1 or len(shared) < _MIN_SHARED_TOKENS:
+            if len(prompts) == 1 or len(shared) < MIN_SHARED_TOKENS:
                 shared = ()
             start = self._prefill([shared])[shared]
             cache = _Cache.of([start.kv] * len(prompts), max(map(len, prompts)))

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import UserError
-from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.local import MIN_SHARED_TOKENS, LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
 from slim_rl.rollout.rewards import judge_groups
@@ -40,7 +40,7 @@ from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import freeze_below, muon_and_adamw, restore, set_learning_rate, trained_weights
 from slim_rl.training.pool import Pool
-from slim_rl.training.prompt import MIN_SHARED_TOKENS, following
+from slim_rl.training.prompt import following
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""

@@ -100,7 +100,7 @@ def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | Non
 
 def free_bytes() -> int:
     """Memory that a model can still take: of the GPU if there is one, else of the machine and of the control groups
-    (a container's, a Slurm job's) that this process is in."""
+    (a container's, a Slurm job's) that this process is in. What a group uses already is not subtracted from its limit."""
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
     return min([psutil.virtual_memory().available, *_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])

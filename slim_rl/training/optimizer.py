@@ -13,7 +13,7 @@ class Muon(torch.optim.Muon):
     """Muon that makes its steps orthogonal in the precision of the weights.
 
     torch's does it in bfloat16, as its source for GPUs does (github.com/KellerJordan/Muon). On a processor without
-    units for bfloat16 that takes 20 times as long as in fp32, and most of a step of a tiny model.
+    units for bfloat16 that takes 20 times as long as in fp32, and most of a step of a tiny model. It takes no closure.
     """
 
     @torch.no_grad()

@@ -4,9 +4,6 @@ from typing import Any
 
 import torch
 
-MIN_SHARED_TOKENS = 32
-"""Of a prompt that is worth a pass of its own."""
-
 
 def following(decoder: Any, shared: torch.Tensor, ids: torch.Tensor, **arguments: Any) -> torch.Tensor:
     """The last hidden states, (sequences, length, hidden size), of what follows `shared`.

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, 
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstrates, Demonstration
+from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import draw
@@ -28,7 +29,7 @@ from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
-from slim_rl.training.prompt import MIN_SHARED_TOKENS, following
+from slim_rl.training.prompt import following
 
 
 class Demonstrations:

@@ -73,7 +73,7 @@ def main():
         for name, words in json.load(sys.stdin).items():
             try:
                 found[name] = left_over(words, parse_args)
-            except Exception:
+            except Exception:  # whatever a parser or a check raises is the finding that the test asserts on
                 found[name] = traceback.format_exc()
     print(json.dumps(found))
 
