@@ -11,7 +11,7 @@ from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.work import work_folder
@@ -52,11 +52,11 @@ def copy_given(config: Config) -> None:
     """Copy the checkpoint that `model.base` names. A GGUF file becomes a checkpoint."""
     if config.model.base.endswith(".gguf"):
         model, tokenizer = load_gguf(Path(config.model.base))
-        renderer_for(tokenizer, config.model.thinking)
+        renderer_of(config.model, tokenizer)
         save_model(OUTPUT, model, tokenizer)
     else:
         folder = checkpoint_folder(config.model.base)
-        renderer_for(AutoTokenizer.from_pretrained(folder), config.model.thinking)
+        renderer_of(config.model, AutoTokenizer.from_pretrained(folder))
         copy_checkpoint(folder, OUTPUT)
 
 
@@ -66,7 +66,7 @@ def warm_start(config: Config) -> None:
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
-    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    renderer = renderer_of(made, tokenizer)
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
     held_out = [
@@ -99,7 +99,7 @@ def make_tiny(config: Config) -> None:
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
     first = shown.alternating(TOKENIZER_GAMES * len(games))  # evenly over all lessons
     tokenizer = small_tokenizer(chat_corpus(first), shown.words)
-    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    renderer = renderer_of(made, tokenizer)
     trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]
     longest = max(int(tree.positions.max()) + 1 for tree in trees)
     if longest > made.context_tokens:

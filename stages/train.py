@@ -19,7 +19,7 @@ from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model
 from slim_rl.games import NamedGame, load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import renderer_of
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
@@ -102,7 +102,7 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     made, temperature = config.model, config.train.temperature
-    renderer = renderer_for(tokenizer, made.thinking, made.tool_tokens, made.system_prompt)
+    renderer = renderer_of(made, tokenizer)
     rules = PolicyRules(renderer, made.turn_tokens, temperature)
     for name, game in games.items():
         context = model.config.max_position_embeddings
@@ -142,7 +142,7 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
 
 def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
     made = config.model
-    renderer = renderer_for(AutoTokenizer.from_pretrained(BASE), made.thinking, made.tool_tokens, made.system_prompt)
+    renderer = renderer_of(made, AutoTokenizer.from_pretrained(BASE))
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}

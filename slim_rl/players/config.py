@@ -1,5 +1,7 @@
 """Parameters of the players that are models."""
 
+from itertools import pairwise
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -61,6 +63,13 @@ class ServiceConfig(Section):
         return url
 
 
+class Shot(Section):
+    """A message of an example dialogue."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str = Field(min_length=1)
+
+
 class ModelConfig(Section):
     """The model that is trained."""
 
@@ -84,5 +93,19 @@ class ModelConfig(Section):
     """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
     each; a template with `{tools}` also says how to call them. null: the game's own, else that of the chat template, and
     the chat template's list of tools."""
+    few_shot: list[Shot] = Field(default_factory=list)
+    """Example turns that stand before every dialogue, after the system prompt. The assistant's are written as it would
+    sample them, with `<tool_call>{"name": ..., "arguments": ...}</tool_call>` for a call."""
     tool_tokens: int = Field(1024, ge=1)
     """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""
+
+    @field_validator("few_shot")
+    @classmethod
+    def _takes_turns(cls, shots: list[Shot]) -> list[Shot]:
+        said = [shot.role == "assistant" for shot in shots]
+        if said and (said[0] or not said[-1] or any(one and other for one, other in pairwise(said))):
+            raise ValueError(
+                "few_shot begins with a message that the assistant reads and ends with one of the assistant, which never "
+                "speaks twice in a row"
+            )
+        return shots

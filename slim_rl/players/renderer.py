@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.players.config import ModelConfig
 from slim_rl.players.formats import CUT, Calls, Cutting, Format, chat_format, markers
 
 _SPELLED_THOUGHT = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
@@ -33,6 +35,7 @@ class Renderer:
     Args:
         max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
         system_prompt: a template; see `ModelConfig`. Markers in it are markers, but not in what it is filled with.
+        few_shot: example turns, see `ModelConfig`.
     """
 
     def __init__(
@@ -41,9 +44,11 @@ class Renderer:
         chat: Format,
         max_tool_tokens: int | None = None,
         system_prompt: str | None = None,
+        few_shot: Sequence[Message] = (),
     ):
         self._tokenizer, self._format = tokenizer, chat
         self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
+        self._few_shot = tuple(few_shot)
         self._cutting = Cutting(tokenizer)
         found = markers(tokenizer)
         self._markers = frozenset(found.values())
@@ -138,7 +143,17 @@ class Renderer:
             text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
             heard = (("system", text), *(message for message in heard if message[0] != "system"))
             tools = [] if "{tools}" in template else tools
-        return tuple(self._format.opening(_dicts(heard), tools))
+        if not self._few_shot:
+            return tuple(self._format.opening(_dicts(heard), tools))
+        system, ids = [message for message in heard if message[0] == "system"], []
+        for spoken, messages in groupby(self._few_shot, lambda message: message.role == "assistant"):
+            if spoken:
+                ids += self.turn(next(messages).text)
+            elif ids:
+                ids += self.continuation(list(messages))
+            else:
+                ids += self._format.opening(_dicts((*system, *self._heard(list(messages)))), tools)
+        return (*ids, *self._format.following(_dicts(tuple(message for message in heard if message[0] != "system"))))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
         if any(message.images for message in messages):
@@ -171,13 +186,20 @@ def renderer_for(
     thinking: bool,
     max_tool_tokens: int | None = None,
     system_prompt: str | None = None,
+    few_shot: Sequence[Message] = (),
 ) -> Renderer:
     """The renderer of a checkpoint; see `Renderer` and `chat_format`.
 
     Raises:
         UserError: the tokenizer has no chat template that can be used.
     """
-    return Renderer(tokenizer, chat_format(tokenizer, thinking), max_tool_tokens, system_prompt)
+    return Renderer(tokenizer, chat_format(tokenizer, thinking), max_tool_tokens, system_prompt, few_shot)
+
+
+def renderer_of(model: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
+    """The renderer of the model that is trained; raises as `renderer_for`."""
+    shots = [Message(shot.role, shot.content) for shot in model.few_shot]
+    return renderer_for(tokenizer, model.thinking, model.tool_tokens, model.system_prompt, shots)
 
 
 def _dicts(heard: Heard) -> list[Any]:

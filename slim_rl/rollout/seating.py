@@ -144,10 +144,10 @@ def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) 
         if name.startswith("checkpoint:"):
             from slim_rl.engines.local import LocalEngine
             from slim_rl.engines.model import load_model
-            from slim_rl.players.renderer import renderer_for
+            from slim_rl.players.renderer import renderer_of
 
             model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
-            renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens, config.system_prompt)
+            renderer = renderer_of(config, tokenizer)
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
             makers[name] = rules.maker(LocalEngine(model), trained=False)
     return makers

@@ -17,7 +17,7 @@ from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine
 from slim_rl.engines.sglang import SGLangEngine
 from slim_rl.games import NamedGame, load_games
-from slim_rl.players.renderer import Renderer, renderer_for
+from slim_rl.players.renderer import Renderer, renderer_of
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
@@ -116,8 +116,7 @@ class Context:
 
     @cached_property
     def _renderer(self) -> Renderer:
-        model = self.parameters.model
-        return renderer_for(self.tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
+        return renderer_of(self.parameters.model, self.tokenizer)
 
     @cached_property
     def _games(self) -> dict[str, NamedGame]:
@@ -141,12 +140,7 @@ class Context:
             if name != path and path in served:
                 url = sglang_rollout.get_model_url(self._args, path, "")
                 engine = SGLangEngine(url, model.context_tokens, slime.retry_seconds, slime.request_timeout_seconds)
-                renderer = renderer_for(
-                    load_tokenizer(path, trust_remote_code=False),
-                    model.thinking,
-                    model.tool_tokens,
-                    model.system_prompt,
-                )
+                renderer = renderer_of(model, load_tokenizer(path, trust_remote_code=False))
                 makers[name] = PolicyRules(renderer, model.turn_tokens, temperature).maker(engine, trained=False)
         here = self._players - makers.keys()
         return makers | checkpoint_makers(here, model, temperature)

@@ -66,7 +66,7 @@ class Models:
         from slim_rl.engines.local import LocalEngine
         from slim_rl.engines.model import load_model
         from slim_rl.engines.sglang import SGLangEngine
-        from slim_rl.players.renderer import renderer_for
+        from slim_rl.players.renderer import renderer_of
 
         engine: Engine
         if self._evaluate.server is None:
@@ -75,7 +75,7 @@ class Models:
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
-        return engine, renderer_for(tokenizer, self._model.thinking, self._model.tool_tokens, self._model.system_prompt)
+        return engine, renderer_of(self._model, tokenizer)
 
     def _address(self, command: str, checkpoint: Path) -> str:
         from slim_rl.engines.sglang import serving

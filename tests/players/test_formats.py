@@ -13,8 +13,10 @@ from tokenizers import pre_tokenizers
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.engines.engine import Sampling
+from slim_rl.players.config import ModelConfig
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import renderer_of as renderer_from
 from tests.babbler import Scripted
 from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.echo import TOOLS
@@ -75,6 +77,27 @@ def test_a_dialogue_turn_by_turn_has_the_tokens_of_the_whole_one(family, thinkin
         assert ids == whole(tokenizer, marked, enable_thinking=False)
     else:
         assert ids == whole(tokenizer, dialogue, enable_thinking=thinking)
+
+
+@pytest.mark.parametrize(("family", "thinking"), FORMATS)
+def test_few_shot_turns_stand_before_a_dialogue_as_if_they_had_been_played(family, thinking):
+    tokenizer, said = TOKENIZERS[family], ["2 + 2?", "4", "<|im_end|> 3 + 4?", "7"]
+    shots = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(said)]
+    renderer = renderer_from(ModelConfig(thinking=thinking, system_prompt="Add.", few_shot=shots), tokenizer)
+    ids = renderer.opening([Message("system", "Chess."), *heard("5 + 1?")])
+    played = renderer_for(tokenizer, thinking, system_prompt="Add.")
+    expected = played.opening(heard(said[0])) + played.turn(said[1])
+    expected += played.continuation(heard(said[2])) + played.turn(said[3]) + played.continuation(heard("5 + 1?"))
+    assert ids == expected
+    assert "".join(tokenizer.decode(ids).split()).count("3+4?") == 1
+
+
+@pytest.mark.parametrize("roles", [["assistant"], ["user"], ["user", "assistant", "assistant"]])
+def test_few_shot_turns_that_are_no_dialogue_are_refused(roles):
+    with pytest.raises(
+        ValueError, match="few_shot begins with a message that the assistant reads and ends with one of"
+    ):
+        ModelConfig(few_shot=[{"role": role, "content": "Hi"} for role in roles])
 
 
 @pytest.mark.parametrize(("family", "thinking"), FORMATS)

@@ -11,7 +11,7 @@ from slim_rl.core.game import Decision, Solved
 from slim_rl.core.message import heard
 from slim_rl.engines.model import load_model
 from slim_rl.players.config import ModelConfig
-from slim_rl.players.renderer import Renderer, renderer_for
+from slim_rl.players.renderer import Renderer, renderer_of
 
 
 def solve(
@@ -25,7 +25,7 @@ def solve(
     found = {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="exact solution", unit="model"):
         model, tokenizer = load_model(checkpoint)
-        renderer = renderer_for(tokenizer, config.thinking, config.tool_tokens, config.system_prompt)
+        renderer = renderer_of(config, tokenizer)
         decided = [option_logprobs(model, renderer, d, temperature) for d in taskset.decisions()]
         shares = [torch.softmax(options, dim=0).tolist() for options in decided]
         other = 1 - min(float(options.exp().sum()) for options in decided)
