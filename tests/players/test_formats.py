@@ -95,7 +95,7 @@ def test_few_shot_turns_stand_before_a_dialogue_as_if_they_had_been_played(famil
 @pytest.mark.parametrize("roles", [["assistant"], ["user"], ["user", "assistant", "assistant"]])
 def test_few_shot_turns_that_are_no_dialogue_are_refused(roles):
     with pytest.raises(
-        ValueError, match="model.few_shot begins with a message that the assistant reads and ends with one of"
+        ValueError, match="few_shot begins with a message that the assistant reads and ends with one of"
     ):
         ModelConfig(few_shot=[{"role": role, "content": "Hi"} for role in roles])
 
