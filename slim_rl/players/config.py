@@ -105,7 +105,7 @@ class ModelConfig(Section):
         said = [shot.role == "assistant" for shot in shots]
         if said and (said[0] or not said[-1] or any(one and other for one, other in pairwise(said))):
             raise ValueError(
-                "model.few_shot begins with a message that the assistant reads and ends with one of the assistant, which never "
-                "speaks twice in a row"
+                "model.few_shot begins with a message that the assistant reads and ends with one of the assistant, which "
+                "never speaks twice in a row"
             )
         return shots

@@ -143,9 +143,12 @@ class Renderer:
             text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
             heard = (("system", text), *(message for message in heard if message[0] != "system"))
             tools = [] if "{tools}" in template else tools
-        if not self._few_shot:
-            return tuple(self._format.opening(_dicts(heard), tools))
-        system, ids = [message for message in heard if message[0] == "system"], []
+        return tuple(self._after_shots(heard, tools) if self._few_shot else self._format.opening(_dicts(heard), tools))
+
+    def _after_shots(self, heard: Heard, tools: Sequence[Any]) -> list[int]:
+        """The opening of a dialogue before which the example turns were played."""
+        system = tuple(message for message in heard if message[0] == "system")
+        ids: list[int] = []
         for spoken, messages in groupby(self._few_shot, lambda message: message.role == "assistant"):
             if spoken:
                 ids += self.turn(next(messages).text)
@@ -153,7 +156,7 @@ class Renderer:
                 ids += self.continuation(list(messages))
             else:
                 ids += self._format.opening(_dicts((*system, *self._heard(list(messages)))), tools)
-        return (*ids, *self._format.following(_dicts(tuple(message for message in heard if message[0] != "system"))))
+        return ids + self._format.following(_dicts(tuple(message for message in heard if message[0] != "system")))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
         if any(message.images for message in messages):
