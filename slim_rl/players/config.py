@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from slim_rl.core.parameters import Section
 
@@ -93,6 +93,9 @@ class ModelConfig(Section):
     """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
     each; a template with `{tools}` also says how to call them. null: the game's own, else that of the chat template, and
     the chat template's list of tools."""
+    chat_template: str | None = None
+    """A template, in Jinja as transformers reads it, in place of the checkpoint's own: one that has tools, for instance.
+    What is trained is saved with it."""
     few_shot: list[Shot] = Field(default_factory=list)
     """Example turns that stand before every dialogue, after the system prompt. The assistant's are written as it would
     sample them, with `<tool_call>{"name": ..., "arguments": ...}</tool_call>` for a call."""
@@ -109,3 +112,9 @@ class ModelConfig(Section):
                 "never speaks twice in a row"
             )
         return shots
+
+    @model_validator(mode="after")
+    def _has_a_template_to_replace(self) -> "ModelConfig":
+        if self.chat_template and self.base == "tiny":
+            raise ValueError("model.chat_template replaces that of a checkpoint; model.base tiny has one of its own")
+        return self

@@ -135,7 +135,7 @@ class Renderer:
             names = ", ".join(tool["function"]["name"] for tool in tools)
             raise UserError(
                 f"The game has tools ({names}), but the checkpoint's chat template has none, or writes calls in a way "
-                "that is not known here; take a checkpoint of Qwen2.5, Qwen3 or Llama 3."
+                "that is not known here; take a checkpoint of Qwen2.5, Qwen3 or Llama 3, or give a template in model.chat_template."
             )
         if (template := self._system_prompt) is not None:
             own = heard[0][1] if heard and heard[0][0] == "system" else ""
@@ -200,7 +200,9 @@ def renderer_for(
 
 
 def renderer_of(model: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """The renderer of the model that is trained; raises as `renderer_for`."""
+    """The renderer of the model that is trained; raises as `renderer_for`. The tokenizer gets `model.chat_template`."""
+    if model.chat_template:
+        tokenizer.chat_template = model.chat_template
     shots = [Message(shot.role, shot.content) for shot in model.few_shot]
     return renderer_for(tokenizer, model.thinking, model.tool_tokens, model.system_prompt, shots)
 

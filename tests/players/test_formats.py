@@ -3,8 +3,10 @@
 import asyncio
 import json
 from functools import cache
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from renderers import Llama3RendererConfig, create_renderer
@@ -21,6 +23,7 @@ from tests.babbler import Scripted
 from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.echo import TOOLS
 
+PROFILE = yaml.safe_load((Path(__file__).parents[2] / "conf/smollm2-135m-calculator.yaml").read_text())
 EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 TOKENIZERS = {family: chat_tokenizer(family) for family in FAMILIES}
 FORMATS = [
@@ -34,7 +37,8 @@ FORMATS = [
 LOOK = {"name": "look", "arguments": {"at": "3 < 4"}}
 HERMES = f"<tool_call>\n{json.dumps(LOOK)}\n</tool_call>"
 BARE = json.dumps({"name": LOOK["name"], "parameters": LOOK["arguments"]})
-WITH_TOOLS = [("qwen2.5", HERMES), ("qwen3", HERMES), ("llama3", BARE)]
+WITH_TOOLS = [("qwen2.5", HERMES), ("qwen3", HERMES), ("llama3", BARE), ("smollm2, given tools", json.dumps(LOOK))]
+TOKENIZERS["smollm2, given tools"] = chat_tokenizer("smollm2", chat_template=PROFILE["model"]["chat_template"])
 
 
 @cache
@@ -198,6 +202,18 @@ def test_a_call_and_its_results_are_written_and_read_as_the_template_says(family
         {"role": "user", "content": "Sure?"},
     ]
     assert ids == whole(tokenizer, dialogue, [json.loads(renderer.spec(tool)) for tool in TOOLS])
+
+
+def test_a_template_of_ones_own_takes_the_place_of_the_checkpoints():
+    tokenizer = chat_tokenizer("smollm2")
+    opening = renderer_from(ModelConfig(**PROFILE["model"]), tokenizer).opening(heard("Hi"), TOOLS)
+    assert opening == renderer_of("smollm2, given tools", False).opening(heard("Hi"), TOOLS)
+    assert tokenizer.chat_template == PROFILE["model"]["chat_template"]  # so it is saved with what is trained
+
+
+def test_the_tiny_model_takes_no_template():
+    with pytest.raises(ValueError, match="chat_template replaces that of a checkpoint"):
+        ModelConfig(chat_template=PROFILE["model"]["chat_template"])
 
 
 @pytest.mark.parametrize(
