@@ -186,8 +186,6 @@ class Demonstration(NamedTuple):
     tools: Sequence[Tool] = ()
     stopping: Sequence[float] = ()
     """How likely the demonstrator stops before turn i, as many as `closings`; empty: `warmstart.stop_probability`."""
-    weight: float = 1.0
-    """Of the words of `turns` in imitation: less where they are mostly chance, which would drown what there is to learn."""
 
     def read(self, i: int) -> Sequence[Message]:
         """Observation i as messages."""

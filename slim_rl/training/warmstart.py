@@ -146,7 +146,7 @@ def encode_tree(demonstration: Demonstration, renderer: Renderer, stop_probabili
             closings.append((len(path), renderer.turn(closing), chosen, stop))
         if not last:
             said = renderer.turn(demonstration.turns[i])
-            learn += _targets(len(path) - 1, len(path), said, chosen, 1 - stop, demonstration.weight)
+            learn += _targets(len(path) - 1, len(path), said, chosen, 1 - stop)
             path += said
 
     ids, positions = list(path), list(range(len(path)))
@@ -172,12 +172,12 @@ def _alike(renderer: Renderer, demonstration: Demonstration, i: int) -> int:
 
 
 def _targets(
-    before: int, start: int, said: list[int], chosen: int, choice_weight: float, weight: float = 1.0
+    before: int, start: int, said: list[int], chosen: int, choice_weight: float
 ) -> list[tuple[int, int, float]]:
     """(predictor, target, weight) for each token of `said`, which begins at index `start` and follows `before`; its
     first `chosen` tokens have the weight of the choice."""
     predictors = [before, *range(start, start + len(said) - 1)]
-    weights = [choice_weight if n < chosen else weight for n in range(len(said))]
+    weights = [choice_weight if n < chosen else 1.0 for n in range(len(said))]
     return list(zip(predictors, said, weights, strict=True))
 
 

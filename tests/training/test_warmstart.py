@@ -38,14 +38,13 @@ def test_a_tree_is_read_as_its_dialogues_are_one_by_one(model, trees, demonstrat
     for i, observation in enumerate(shown.observations):
         path += renderer.continuation(heard(observation)) if i else renderer.opening(heard(observation))
         last = i == len(shown.turns)
-        spoken = [(shown.closings[i], STOP, 1.0)]
-        spoken += [] if last else [(shown.turns[i], 1 - STOP, 0.1)]
-        for text, first, others in spoken:
+        spoken = [(shown.closings[i], STOP)] + ([] if last else [(shown.turns[i], 1 - STOP)])
+        for text, first in spoken:
             said = renderer.turn(text)
             with torch.no_grad():
                 logits = model(torch.tensor([path + said])).logits[0, len(path) - 1 : -1]
             losses = torch.nn.functional.cross_entropy(logits, torch.tensor(said), reduction="none")
-            weight = torch.tensor([first] + [others] * (len(said) - 1))
+            weight = torch.tensor([first] + [1.0] * (len(said) - 1))
             total, weights = total + float((losses * weight).sum()), weights + float(weight.sum())
         if not last:
             path += renderer.turn(shown.turns[i])
@@ -120,13 +119,13 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
 def test_the_choice_to_close_is_weighted_up_to_where_a_closing_and_a_turn_differ(renderer):
     """A tokenizer that was not made for the game may begin both with the same tokens."""
     turn, closing = "[a] b c", "[a] d c"
-    shown = Demonstration(["go", "on"], [turn], [closing, closing], weight=0.1)
+    shown = Demonstration(["go", "on"], [turn], [closing, closing])
     tree = encode_tree(shown, renderer, STOP)
     said, closed = renderer.turn(turn), renderer.turn(closing)
     alike = next(n for n in range(len(said)) if said[n] != closed[n])
     assert alike > 1
     chosen = alike + 1
-    expected = [0.7] * chosen + [0.1] * (len(said) - chosen)
+    expected = [0.7] * chosen + [1.0] * (len(said) - chosen)
     expected += 2 * ([0.3] * chosen + [1.0] * (len(closed) - chosen))
     assert tree.weights.tolist() == pytest.approx(expected)
 

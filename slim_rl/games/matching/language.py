@@ -12,7 +12,7 @@ Act = Literal["message", "propose", "accept", "reject"]
 _INSTRUCTIONS = """\
 You and a partner assign {size} papers to {size} reviewers, one paper each. Every reviewer has a score \
 for every paper, and both of you earn the sum of the scores of the pairs you agree on. Each of you sees \
-only some of the scores{scale}. Take turns. A turn is one of
+only some of the scores{scale}; the others are marked "?". Take turns. A turn is one of
 [message] and what you want to say
 [propose] Proposal: and then a line "Paper: Reviewer" for every paper
 [accept] or [reject], to answer a proposal; accepting ends the game.
@@ -60,8 +60,11 @@ def prompt(numbers: np.ndarray, private_scale: bool, limits: Limits, partner: bo
     """
     size = len(numbers)
     rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
-    cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {numbers[r, p]}" for r, p in np.argwhere(numbers >= 0))
-    return rules + _BOARD + ("\n".join(cells) or "nothing") + "\n" + left(limits, partner=partner)
+    cells = (
+        f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {'?' if number < 0 else number}"
+        for (r, p), number in np.ndenumerate(numbers)
+    )
+    return rules + _BOARD + "\n".join(cells) + "\n" + left(limits, partner=partner)
 
 
 def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) -> str:
