@@ -427,6 +427,7 @@ def test_two_policies_give_two_samples_of_one_rollout(tokenizer, tasks):
         # SLIME's buffer takes no lists: interrupted after both have spoken, the dialogue starts over.
         random = SimpleNamespace(random=lambda: 1 - len(engine.asked), integers=lambda n: 0)
         engine.asked, engine.rng, engine.aborting = [], random, 0.5
+        engine.engine.moods = 10**9  # a turn that is not legal would be followed by another of the same seat
         again = play(args, sample_of(tasks[0], index=4))
         assert (again.status, again.tokens) == (Sample.Status.ABORTED, [])
 
