@@ -93,9 +93,9 @@ class ModelConfig(Section):
     """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
     each; a template with `{tools}` also says how to call them. null: the game's own, else that of the chat template, and
     the chat template's list of tools."""
-    chat_template: str | None = None
+    chat_template: str | None = Field(None, min_length=1)
     """A template, in Jinja as transformers reads it, in place of the checkpoint's own: one that has tools, for instance.
-    What is trained is saved with it."""
+    The local backend saves the trained checkpoint with it."""
     few_shot: list[Shot] = Field(default_factory=list)
     """Example turns that stand before every dialogue, after the system prompt. The assistant's are written as it would
     sample them, with `<tool_call>{"name": ..., "arguments": ...}</tool_call>` for a call."""

@@ -207,9 +207,9 @@ def reference_player(
 def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
     """The first seat; it asks in all wordings, and even when its partner's patience has ended.
 
-    It goes through the board from a place drawn at random. The order is of no use. But where the next cell follows from
-    the last one, a model that imitates it has to find the cells that are open; from demonstrators who drew each cell our
-    models did not learn that, and a third of their questions were about cells that they saw or had asked for.
+    It goes through the board from a place drawn at random. The order is of no use. But as the next cell follows from the
+    last one, a model that imitates it has to find the open cells. From demonstrators who drew each cell our models did
+    not learn that: three in ten questions of the trained ones were about cells that they saw or had asked for.
     """
     agent, partner = game.seats
     order = _from_cell(random.Random(seed).randrange(game.board.size**2))
