@@ -36,8 +36,9 @@ class Demonstrations:
     """What the tiny model imitates: demonstrations of several games, in the ratio of their weights.
 
     Args:
-        last_seat: this number of first demonstrations show the last of the policy's seats. After them, and in
-            `alternating`, the seats take turns.
+        last_seat: this number of first demonstrations show the last of the policy's seats. They are of the last tasks,
+            because a game's tasks may come in lessons for the first seat. After them, and in `alternating`, the seats
+            take turns.
 
     Raises:
         UserError: a game does not demonstrate.
@@ -46,8 +47,9 @@ class Demonstrations:
     def __init__(self, games: Mapping[str, NamedGame], count: int, last_seat: int):
         weights = {name: game.parameters.weight for name, game in games.items()}
         self._games, self._last_seat = games, last_seat
-        self._drawn = list(islice(draw(weights), count))
-        counts = Counter(name for name, _ in self._drawn)
+        drawn = list(islice(draw(weights), count))
+        self._drawn = drawn[count - last_seat :] + drawn[: count - last_seat]
+        counts = Counter(name for name, _ in drawn)
         self._tasksets: dict[str, Demonstrates] = {}
         for name, game in games.items():
             if not isinstance(game.taskset, Demonstrates):
