@@ -27,7 +27,11 @@ class Config(Section):
 
     seed: int = Field(0, ge=0)
     threads: int = Field(2, ge=1)
-    """Torch threads. Another number changes the last digits of sums, and with them the sampled episodes."""
+    """Torch threads of each process. Another number changes the last digits of sums, and with them the sampled
+    episodes."""
+    processes: int = Field(1, ge=1)
+    """That share the warm start, the training on this machine and the evaluation, each with a model of its own. Small
+    models use the cores better so than with threads. One with a GPU, with `services` or with `evaluate.server`."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
     secrets: dict[str, str | None] = Field(default_factory=dict)
@@ -73,6 +77,11 @@ class Config(Section):
         judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
         studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
         return own_files([*functions, *games, *studies])
+
+    @property
+    def playing_processes(self) -> int:
+        """`processes`, but one where a service counts its calls and budget, or a server holds the model."""
+        return 1 if self.services or self.evaluate.server else self.processes
 
     def work_inputs(self, *sections: str) -> dict[str, Any]:
         """What identifies a run's saved work: the values of `sections`, or of all, without `services`. How fast a

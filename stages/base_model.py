@@ -1,5 +1,6 @@
 """Stage `base_model`: the checkpoint that training starts from."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
+from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.memory import check_trainable
@@ -21,20 +23,19 @@ from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, tiny_qwen
 
 OUTPUT = Path("models/base")
-PARAMETERS = ("seed", "threads", "games", "model", "warmstart")
+PARAMETERS = ("seed", "threads", "processes", "games", "model", "warmstart")
 HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
 TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
 
 def main() -> None:
     config = load_config()
-    torch.set_num_threads(config.threads)
     if config.model.base == "tiny":
-        make_tiny(config)
+        run_as_team(partial(make_tiny, config), config.processes)
         return
     check_given(config)
     if config.warmstart.checkpoint:
-        warm_start(config)
+        run_as_team(partial(warm_start, config), config.processes)
     else:
         copy_given(config)
 
@@ -43,9 +44,11 @@ def check_given(config: Config) -> None:
     """Check that the checkpoint that `model.base` names can be trained, before its weights are downloaded or read."""
     given = config.model.base, checkpoint_config(config.model.base)
     if config.warmstart.checkpoint:
-        check_trainable(*given)
+        check_trainable(*given, processes=config.processes)
     if config.train.backend == "local":
-        check_trainable(*given, config.train)  # not in the stage's DVC parameters: the output does not depend on it
+        check_trainable(
+            *given, config.train, config.playing_processes
+        )  # not in the stage's DVC parameters: the output does not depend on it
 
 
 def copy_given(config: Config) -> None:
@@ -60,8 +63,9 @@ def copy_given(config: Config) -> None:
         copy_checkpoint(folder, OUTPUT)
 
 
-def warm_start(config: Config) -> None:
+def warm_start(config: Config, team: Team) -> None:
     """Let the checkpoint that `model.base` names imitate the games' demonstrations."""
+    torch.set_num_threads(config.threads)
     made, warm = config.model, config.warmstart
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
@@ -87,13 +91,15 @@ def warm_start(config: Config) -> None:
         return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
 
     work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), source, *config.own_code())
-    measured = imitate(warm, model, batch, work, held_out)
-    save_model(OUTPUT, model, tokenizer)
-    write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
+    measured = imitate(warm, model, batch, work, held_out, team)
+    if team.leads:
+        save_model(OUTPUT, model, tokenizer)
+        write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
 
 
-def make_tiny(config: Config) -> None:
+def make_tiny(config: Config, team: Team) -> None:
     """A Qwen3 from scratch that can play, by imitation of the games' demonstrations."""
+    torch.set_num_threads(config.threads)
     made, warm = config.model, config.warmstart
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
@@ -116,8 +122,9 @@ def make_tiny(config: Config) -> None:
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
     work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), *config.own_code())
-    imitate(warm, model, batch, work)
-    save_model(OUTPUT, model, tokenizer)
+    imitate(warm, model, batch, work, team=team)
+    if team.leads:
+        save_model(OUTPUT, model, tokenizer)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from slim_rl.config import Config, load_config
@@ -11,6 +12,7 @@ from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.shards import publish
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import work_folder
 from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
@@ -19,13 +21,17 @@ from stages.services import services_of
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
 SNAPSHOTS = Path("models/snapshots")
-_SECTIONS = ("seed", "threads", "concurrency", "games", "model", "evaluate", "studies")
+_SECTIONS = ("seed", "threads", "processes", "concurrency", "games", "model", "evaluate", "studies")
 
 
 def main() -> None:
+    config = load_config()
+    run_as_team(partial(evaluate, config), config.playing_processes)
+
+
+def evaluate(config: Config, team: Team) -> None:
     import torch
 
-    config = load_config()
     torch.set_num_threads(config.threads)
     folder = evaluation_folder(config)
     with evaluations(config, folder) as (runs, services):
@@ -40,15 +46,18 @@ def main() -> None:
                     f"{run.game.name}: {one.name}",
                     tries=TRIES,
                     status=services.status,
+                    team=team,
                 )
-                if failed := [episode for episode in episodes if episode.status == "failed"]:
+                failed = [episode for episode in episodes if episode.status == "failed"]
+                if failed and team.leads:
                     print(
                         f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
                         "`dvc repro --force --single-item evaluate` plays only these."
                     )
-            if hasattr(plan, "finish"):
+            if hasattr(plan, "finish") and team.leads:
                 plan.finish(run)
-        publish(folder, EPISODES, services.bills())
+        if team.leads:
+            publish(folder, EPISODES, services.bills())
 
 
 def evaluation_folder(config: Config) -> Path:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from slim_rl.rollout.shards import HELD_OUT_CSV, publish
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
+from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import fingerprint, work_folder
 from slim_rl.slime import launch
 from slim_rl.slime.identity import announce, identity
@@ -45,7 +47,7 @@ from stages.services import services_of
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
 ROLLOUTS, CURVES = Path("data/rollouts"), Path("reports/training")
-PARAMETERS = ("seed", "threads", "concurrency", "games", "model", "train")
+PARAMETERS = ("seed", "threads", "processes", "concurrency", "games", "model", "train")
 SHOWN_AS = {"reward": "reward/avg_batch_reward"}
 """Metrics that the curves show under another name."""
 
@@ -56,6 +58,11 @@ Tasks = Mapping[str, Sequence[Task]]
 def main() -> None:
     """Check everything first, train, and only then replace the results of the last run."""
     config = load_config()
+    here = config.train.backend == "local"
+    run_as_team(partial(run, config), config.playing_processes if here else 1)
+
+
+def run(config: Config, team: Team) -> None:
     torch.set_num_threads(config.threads)
     find_estimator(config.train.advantage)
     for name in config.train.filters:
@@ -64,7 +71,7 @@ def main() -> None:
         if game.reward_function:
             find_reward(game.reward_function)
     if config.train.backend == "local":
-        check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train)
+        check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train, team.size)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder = work(config, games)
@@ -76,9 +83,10 @@ def main() -> None:
         if config.train.backend == "slime":
             train_on_slime(config, games, tasks, folder)
         else:
-            train_here(config, games, tasks, folder, services)
-        publish_snapshots(folder)
-        publish(folder / "rollouts", ROLLOUTS, services.bills())
+            train_here(config, games, tasks, folder, services, team)
+        if team.leads:
+            publish_snapshots(folder)
+            publish(folder / "rollouts", ROLLOUTS, services.bills())
 
 
 def work(config: Config, games: Games) -> Path:
@@ -98,7 +106,7 @@ def slime_inputs(config: Config) -> dict[str, Any]:
     return identity(config.work_inputs("seed", "games", "model", "train"))
 
 
-def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services) -> None:
+def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     made, temperature = config.model, config.train.temperature
@@ -129,15 +137,31 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
             fixed,
             config.concurrency,
             folder / "benchmarks",
+            team,
         )
-    with curves() as log, wandb_curves(config.train.wandb_project, folder) as log_too:
+    project = config.train.wandb_project if team.leads else None
+    with curves() as log, wandb_curves(project, folder) as log_too:
 
         def on_step(metrics: dict[str, float]) -> None:
-            log(metrics)
-            log_too(metrics)
+            if team.leads:
+                log(metrics)
+                log_too(metrics)
 
-        train(config.train, model, reference, mixture, seating, config.concurrency, folder, on_step, status, measured)
-    save_model(TRAINED, model, tokenizer)
+        train(
+            config.train,
+            model,
+            reference,
+            mixture,
+            seating,
+            config.concurrency,
+            folder,
+            on_step,
+            status,
+            measured,
+            team,
+        )
+    if team.leads:
+        save_model(TRAINED, model, tokenizer)
 
 
 def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:

@@ -28,6 +28,7 @@ def parts(trace):
 
 
 @pytest.mark.slow
+@pytest.mark.pipeline
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_checkpoint_of_any_family_is_trained_and_evaluated(family, tmp_path, monkeypatch, run_stage):
     monkeypatch.chdir(tmp_path)

@@ -9,6 +9,7 @@ from tqdm import tqdm
 from slim_rl.core.episode import Episode
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.shards import add_shard, finished, gather_notes, note_episode
+from slim_rl.runtime.team import ALONE, Team
 
 TRIES = 3
 """Attempts per episode in training and evaluation."""
@@ -23,6 +24,7 @@ def collect(
     shard_episodes: int | None = 256,
     tries: int = 1,
     status: Callable[[], str] | None = None,
+    team: Team = ALONE,
 ) -> list[Episode]:
     """Play the requests that `folder` has no episode of yet, and add the episodes to it in shards.
 
@@ -37,12 +39,14 @@ def collect(
         tries: failed episodes are played again, in rounds; after this many rounds in a row that complete none, they are
             recorded as failed. So groups stay whole where an environment often breaks, and an outage ends.
         status: progress-bar suffix.
+        team: shares the episodes. Its first process alone writes, and only its own share is kept whatever interrupts it.
 
     Returns:
         One episode for each request, in their order.
     """
-    gather_notes(folder)
-    ended = finished(folder)
+    if team.leads:
+        gather_notes(folder)
+    ended = team.lead(finished(folder) if team.leads else {})
     missing = [request for request in requests if request.episode_id not in ended]
     unwritten: list[Episode] = []
 
@@ -52,25 +56,31 @@ def collect(
             unwritten.clear()
 
     with tqdm(
-        total=len(requests), initial=len(requests) - len(missing), desc=title, unit="episode", disable=title is None
+        total=len(requests),
+        initial=len(requests) - len(missing),
+        desc=title,
+        unit="episode",
+        disable=title is None or not team.leads,
     ) as bar:
 
-        def end(episode: Episode) -> None:
+        def end(episode: Episode, own: bool) -> None:
             ended[episode.episode_id] = episode
+            if not team.leads:
+                return
             unwritten.append(episode)
             if shard_episodes is not None:
                 note_episode(folder, episode)
                 if len(unwritten) >= shard_episodes:
                     write()
-            if episode.status != "failed":
-                bar.update()
+            if own and episode.status != "failed":
+                bar.update(min(team.size, len(requests) - bar.n))  # the others keep pace
             if status is not None:
                 bar.set_postfix_str(status(), refresh=False)
 
         try:
             left = tries
             while missing and left:
-                asyncio.run(_play_all(missing, play, concurrency, end))
+                _share(missing, play, concurrency, end, team)
                 failed = [request for request in missing if ended[request.episode_id].status == "failed"]
                 left = tries if len(failed) < len(missing) else left - 1
                 missing = failed
@@ -80,6 +90,31 @@ def collect(
             raise
         write()
     return [ended[request.episode_id] for request in requests]
+
+
+def _share(
+    requests: Sequence[Request],
+    play: Callable[[Request], Awaitable[Episode]],
+    concurrency: int,
+    end: Callable[[Episode, bool], None],
+    team: Team,
+) -> None:
+    """Play this process's share, then `end` what the others played."""
+    played: list[Episode] = []
+
+    def end_own(episode: Episode) -> None:
+        played.append(episode)
+        end(episode, True)
+
+    failure: Exception | None = None
+    try:
+        asyncio.run(_play_all(team.share(requests), play, -(-concurrency // team.size), end_own))
+    except Exception as error:
+        failure = error
+    for rank, theirs in enumerate(team.gather(failure or played)):
+        if rank != team.rank:
+            for episode in theirs:
+                end(episode, False)
 
 
 async def _play_all(

@@ -11,6 +11,7 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
 from slim_rl.rollout.summary import pass_at_k
+from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.config import BenchmarkConfig
 
 
@@ -22,6 +23,7 @@ class Benchmarks:
         others: players that need a model, besides the policy, by name.
         folder: gets the episodes, `NAME/step-00000/*.parquet`. One evaluation appears as a whole, so that a killed one
             is played again with the same numbers.
+        team: shares the episodes.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class Benchmarks:
         others: Mapping[str, PlayerMaker],
         concurrency: int,
         folder: Path,
+        team: Team = ALONE,
     ):
         self._benchmarks, self._every_steps, self._seed = benchmarks, every_steps, seed
         self._rules, self._others, self._concurrency, self._folder = rules, others, concurrency, folder
+        self._team = team
         self._games = {name: load_games({b.game: b.parameters}, seed)[b.game] for name, b in benchmarks.items()}
 
     def at(self, step: int, engine: LocalEngine, last: bool = False) -> dict[str, float]:
@@ -61,7 +65,9 @@ class Benchmarks:
             for n in range(benchmark.samples)
         ]
         folder = self._folder / name / f"step-{step:05d}"
-        return collect(requests, seating.play, folder, self._concurrency, name, shard_episodes=None, tries=TRIES)
+        return collect(
+            requests, seating.play, folder, self._concurrency, name, shard_episodes=None, tries=TRIES, team=self._team
+        )
 
 
 def scores(episodes: Sequence[Episode], seats: set[str], pass_reward: float) -> dict[str, float]:

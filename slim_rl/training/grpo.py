@@ -32,6 +32,7 @@ from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import count_failures
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture
+from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training import advantages
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import load_state, save_state
@@ -83,6 +84,7 @@ def train(
     on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
     status: Callable[[], str] | None = None,
     benchmarks: Benchmarks | None = None,
+    team: Team = ALONE,
 ) -> None:
     """Train `model` in place for `config.steps` steps, going on from what `folder` holds.
 
@@ -96,6 +98,7 @@ def train(
         status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without one, a
             killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
+        team: shares each step's episodes and sequences.
 
     Raises:
         UserError: a filter or the advantage estimator does not exist, or a game's environment is down.
@@ -109,16 +112,18 @@ def train(
     averaged = copy.deepcopy(model) if config.averaging_decay else model
     measured = engine if averaged is model else LocalEngine(averaged)
     run = _resume(folder / "state.pt", model, averaged, optimizers)
-    pool = Pool(config, folder / "snapshots", averaged, run.step)
+    pool = Pool(config, folder / "snapshots", averaged, run.step, writes=team.leads)
     seating = make_seating({"policy": engine, **pool.engines})
     saved_at = time.monotonic()
     for metrics in run.history:
         on_step(metrics)
-    with tqdm(total=config.steps, initial=run.step, desc="training", unit="step") as bar:
+    with tqdm(total=config.steps, initial=run.step, desc="training", unit="step", disable=not team.leads) as bar:
         while run.step < config.steps:
             benchmarked = benchmarks.at(run.step, measured) if benchmarks else {}
             rollouts = folder / "rollouts" / f"step-{run.step:05d}"
-            groups, played, run.next_group = _rollout(config, tasks, seating, pool, run, concurrency, rollouts, status)
+            groups, played, run.next_group = _rollout(
+                config, tasks, seating, pool, run, concurrency, rollouts, status, team
+            )
             for used in (engine, *pool.engines.values()):
                 used.reset()
             warmed_up = min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
@@ -131,7 +136,7 @@ def train(
                 **benchmarked,
             }
             if groups:
-                metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.estimator))
+                metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.estimator), team)
                 metrics |= advantages.metrics(run.estimator)
             if config.averaging_decay:
                 with torch.no_grad():
@@ -142,7 +147,8 @@ def train(
             if pool.add(run.step, averaged):
                 seating = make_seating({"policy": engine, **pool.engines})
             waited = time.monotonic() - saved_at >= 60 * config.checkpoint_minutes
-            if (run.step % config.checkpoint_every == 0 and waited) or run.step == config.steps:
+            due = (run.step % config.checkpoint_every == 0 and waited) or run.step == config.steps
+            if due and team.leads:
                 _save(folder / "state.pt", model, averaged, optimizers, run)
                 saved_at = time.monotonic()
             on_step(metrics)
@@ -150,7 +156,8 @@ def train(
             bar.update()
     if benchmarks and len(run.history) == config.steps:
         run.history.append(benchmarks.at(run.step, measured, last=True))
-        _save(folder / "state.pt", model, averaged, optimizers, run)
+        if team.leads:
+            _save(folder / "state.pt", model, averaged, optimizers, run)
         on_step(run.history[-1])
     model.load_state_dict(averaged.state_dict())
 
@@ -193,6 +200,7 @@ def _rollout(
     concurrency: int,
     folder: Path,
     status: Callable[[], str] | None,
+    team: Team,
 ) -> tuple[list[Group], list[Group], int]:
     """The groups to train on, all that were played, and the number of the next step's first group."""
     kept: list[Group] = []
@@ -216,8 +224,12 @@ def _rollout(
             shard_episodes=None if status is None else len(requests),
             tries=TRIES,
             status=status,
+            team=team,
         )
-        judge_groups(seating.games, [request.task for request in requests], episodes, config.samples_per_game, rollouts)
+        if team.leads:
+            tasks_played = [request.task for request in requests]
+            judge_groups(seating.games, tasks_played, episodes, config.samples_per_game, rollouts)
+        episodes = team.lead(episodes)  # one judgement for all
         for i in range(0, len(episodes), config.samples_per_game):
             group = episodes[i : i + config.samples_per_game]
             played.append(group)
@@ -268,8 +280,9 @@ def update(
     reference: PreTrainedModel | None,
     optimizers: Sequence[torch.optim.Optimizer],
     sequences: Sequence[TrainedSequence],
+    team: Team = ALONE,
 ) -> dict[str, float]:
-    """Take `config.minibatches` optimiser steps on `sequences`; returns metrics by name.
+    """Take `config.minibatches` optimiser steps on `sequences`, which `team` shares; returns metrics by name.
 
     `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before
     the weights change. It shows that what is trained on is what was sampled.
@@ -289,7 +302,7 @@ def update(
         shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
         model.zero_grad()
-        for micro in _microbatches(weighted, max_tokens, sharing):
+        for micro in team.share(list(_microbatches(weighted, max_tokens, sharing)), _tokens):
             batch = _Batch.of(micro, model.device, sharing)
             logprobs, entropy = batch.logprobs(model, config.temperature)
             losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
@@ -310,13 +323,18 @@ def update(
                 totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
                 if i == 0 and gap.numel():
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
+        team.add_gradients(model)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         totals["grad_norm"] += float(norm) / config.minibatches
         for optimizer in optimizers:
             optimizer.step()
     if checkpointing:
         _checkpoint_layers(model, False)
-    return totals
+    parts = team.gather(totals)
+    return {
+        name: value if name == "grad_norm" else (max if name == "logprob_gap" else sum)(part[name] for part in parts)
+        for name, value in totals.items()
+    }
 
 
 def _checkpoint_layers(model: PreTrainedModel, on: bool) -> None:
@@ -331,6 +349,10 @@ def _checkpoint_layers(model: PreTrainedModel, on: bool) -> None:
 
 Weighted = tuple[TrainedSequence, float]
 """A sequence, and the weight of each of its tokens."""
+
+
+def _tokens(micro: list[Weighted]) -> int:
+    return sum(len(sequence.trace.token_ids) for sequence, _ in micro)
 
 
 def _microbatches(sequences: Sequence[Weighted], max_tokens: int, sharing: bool) -> Iterator[list[Weighted]]:

@@ -40,7 +40,7 @@ def _bytes_per_token(config: PreTrainedConfig, layers: int | None, checkpointing
     return 4 * (kept + 2 * config.vocab_size)
 
 
-def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | None = None) -> None:
+def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | None = None, processes: int = 1) -> None:
     """Check, before its weights are read, that a model can be trained on this machine.
 
     A parameter takes 4 bytes, and 4 for each frozen copy. One that is trained takes 4 for its gradient and 8 for AdamW's
@@ -50,6 +50,7 @@ def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | Non
     Args:
         name: of the model, for the sentence.
         config: of GRPO; None for the warm start of a checkpoint, which trains all weights.
+        processes: that share the memory, each with a model of its own.
 
     Raises:
         UserError: the local engine does not know the model, or it needs more memory than is free.
@@ -74,7 +75,7 @@ def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | Non
             "activations": tokens * _bytes_per_token(kind, layers, train.gradient_checkpointing),
         }
 
-    free, need = free_bytes(), needed(train.trained_layers)
+    free, need = free_bytes() // processes, needed(train.trained_layers)
     total, activations = sum(need.values()), need["activations"]
     if total <= free:
         return

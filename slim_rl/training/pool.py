@@ -25,12 +25,13 @@ class Pool:
         folder: gets a checkpoint folder for every snapshot. When a run goes on, those of the steps before
             `step` are there already.
         step: training steps that `model` has behind it.
+        writes: whether snapshots are written; of several processes that train together one does.
     """
 
-    def __init__(self, config: TrainConfig, folder: Path, model: PreTrainedModel, step: int):
+    def __init__(self, config: TrainConfig, folder: Path, model: PreTrainedModel, step: int, writes: bool = True):
         self.engines: dict[str, LocalEngine] = {}
         """The opponents in the pool by name, oldest first."""
-        self._config, self._folder = config, folder
+        self._config, self._folder, self._writes = config, folder, writes
         if config.snapshot_every is None:
             return
         past = range(0, step, config.snapshot_every)
@@ -43,7 +44,8 @@ class Pool:
         """Freeze `model` if a snapshot is due at this step; returns whether it is."""
         if self._config.snapshot_every is None or step % self._config.snapshot_every:
             return False
-        save_model(self._folder / _name(step), model)
+        if self._writes:
+            save_model(self._folder / _name(step), model)
         frozen = copy.deepcopy(model)
         frozen.zero_grad()
         self._open(step, frozen)

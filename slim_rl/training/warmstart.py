@@ -25,6 +25,7 @@ from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import draw
+from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.memory import fitting_tokens
@@ -327,12 +328,14 @@ def imitate(
     batches: Callable[[int], Sequence[Tree]],
     folder: Path,
     held_out: Sequence[HeldOut] | None = None,
+    team: Team = ALONE,
 ) -> list[dict[str, float]]:
     """Train `model` in place on `batches(step)`, going on from the state in `folder`.
 
     Args:
         held_out: for a pretrained model, which AdamW trains. It is measured on them, and stops early if `config.stop_at`
             says so. None for the tiny model.
+        team: shares each batch.
 
     Returns:
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
@@ -343,17 +346,18 @@ def imitate(
     if state["step"]:
         restore(state, model, optimizers)
     measured: list[dict[str, float]] = state.get("measured", [])
-    with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step") as bar:
+    with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
         for step in range(state["step"], steps + 1):
             if held_out is not None and (step % config.measure_every == 0 or step == steps):
                 measured = [*(row for row in measured if row["step"] < step), _measure(model, held_out, step)]
-                bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
+                if team.leads:
+                    bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
                 if config.stop_at and min(_shares(measured[-1]), default=0) >= config.stop_at:
                     break
             if step == steps:
                 break
             model.zero_grad()
-            loss = _backward(model, batches(step), fitting_tokens(model.config))
+            loss = _backward(model, batches(step), fitting_tokens(model.config), team)
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
@@ -363,7 +367,7 @@ def imitate(
                 optimizer.step()
             bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             bar.update()
-            if (step + 1) % config.checkpoint_every == 0:
+            if (step + 1) % config.checkpoint_every == 0 and team.leads:
                 saved = [optimizer.state_dict() for optimizer in optimizers]
                 state = {"step": step + 1, "model": model.state_dict(), "optimizers": saved, "measured": measured}
                 save_state(folder / "state.pt", state)
@@ -379,21 +383,27 @@ def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: boo
     return muon_and_adamw(model, _LEARNING_RATE, config.weight_decay, betas)
 
 
-def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int) -> float:
+def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, team: Team) -> float:
     """Add the gradient of `imitation_loss`, in passes of at most `max_tokens` padded tokens (but at least one tree) each;
     returns the loss."""
+    whole = sum(float(tree.weights.sum()) for tree in trees)
     passes: list[list[Tree]] = [[]]
-    for tree in sorted(trees, key=lambda tree: len(tree.ids), reverse=True):
+    for tree in sorted(team.share(trees, _length), key=_length, reverse=True):
         if passes[-1] and (len(passes[-1]) + 1) * len(passes[-1][0].ids) > max_tokens:
             passes.append([])
         passes[-1].append(tree)
-    weights = [sum(float(tree.weights.sum()) for tree in part) for part in passes]
-    total = 0.0
-    for part, weight in zip(passes, weights, strict=True):
-        loss = imitation_loss(model, part) * (weight / sum(weights))
+    total = torch.zeros(())
+    for part in filter(None, passes):
+        loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / whole)
         loss.backward()
-        total += loss.item()
-    return total
+        total += loss.detach().cpu()
+    team.add_gradients(model)
+    team.add([total])
+    return float(total)
+
+
+def _length(tree: Tree) -> int:
+    return len(tree.ids)
 
 
 def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int) -> dict[str, float]:

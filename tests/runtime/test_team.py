@@ -1,0 +1,128 @@
+"""Several processes find what one finds, and none outlives another."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+import yaml
+
+from slim_rl.core.errors import UserError
+from slim_rl.engines.model import load_model
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.runtime.team import Team, run_as_team
+from tests.settings import tiny
+from tests.workspaces import ROOT, copy_of, environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.pipeline]
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch, run_stage):
+    """A folder with games and a base model, made by one process."""
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    write(Path("."))
+    run_stage("games")
+    run_stage("base_model")
+    return Path.cwd()
+
+
+def write(folder, **changes):
+    train = {"steps": 3, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001, **changes}
+    train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_every": 1, "checkpoint_minutes": 0}
+    parameters = tiny("kuhn", train=train, processes=1 if folder == Path(".") else 2)
+    (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
+
+
+def start(stage, folder):
+    command = [sys.executable, "-m", f"stages.{stage}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=folder, env={**environment(), "PYTHONPATH": str(ROOT)}, **pipes)
+
+
+def weights(folder):
+    return torch.nn.utils.parameters_to_vector(load_model(folder)[0].parameters()).detach()
+
+
+def distance(one, other, start=None):
+    """Of two models, as a share of the way that `one` went from `start`, or of its length."""
+    begin = weights(start) if start else 0
+    return float((weights(one) - weights(other)).norm() / (weights(one) - begin).norm())
+
+
+def test_a_share_has_its_part_of_the_cost():
+    costs = [9, 1, 1, 1, 8, 2, 2, 2]
+    shares = [Team(rank, 2).share(costs, float) for rank in range(2)]
+    assert sorted(shares[0] + shares[1]) == sorted(costs)
+    assert abs(sum(shares[0]) - sum(shares[1])) <= 2
+    assert Team().share(costs, float) == costs
+
+
+def test_two_processes_imitate_play_and_learn_as_one_does(workspace, run_stage):
+    two = copy_of(workspace, workspace.parent / "two")
+    write(two)
+    run_stage("train")
+    trained = start("train", two)
+    assert trained.communicate()[0].count("training:") and trained.returncode == 0
+    alone, shared = (
+        {episode.episode_id: episode for episode in read_episodes(folder / "data/rollouts")}
+        for folder in (workspace, two)
+    )
+    assert alone.keys() == shared.keys()
+    first = [name for name, episode in alone.items() if episode.step == 0]
+    assert [alone[name].turns for name in first] == [shared[name].turns for name in first]
+    assert distance(workspace / "models/trained", two / "models/trained", workspace / "models/base") < 0.05
+
+    assert start("base_model", two).wait() == 0
+    assert distance(workspace / "models/base", two / "models/base") < 0.01
+
+    evaluated = start("evaluate", two)
+    assert "trained-against-random: 100%" in evaluated.communicate()[0] and evaluated.returncode == 0
+    played = [episode.episode_id for episode in read_episodes(two / "data/episodes")]
+    assert len([name for name in played if "trained-against-random" in name]) > 1
+    assert len(played) == len(set(played))
+
+
+def kill(place, folder):
+    """Start training in `folder` and kill the process at `place` once it has saved; returns what the first one said."""
+    training = start("train", folder)
+    while not list(folder.glob(".work/train/*/state.pt")):
+        assert training.poll() is None
+        time.sleep(0.05)
+    [other] = psutil.Process(training.pid).children()
+    os.kill((training.pid, other.pid)[place], signal.SIGKILL)
+    said = training.communicate(timeout=60)[0]
+    psutil.wait_procs([other], timeout=10)
+    assert not other.is_running()
+    return said
+
+
+def test_a_killed_first_process_takes_the_other_with_it_and_the_run_goes_on(workspace):
+    two = copy_of(workspace, workspace.parent / "two")
+    write(two, steps=8)
+    whole = copy_of(two, workspace.parent / "whole")
+    assert start("train", whole).wait() == 0
+    kill(0, two)
+    assert start("train", two).wait() == 0
+    assert torch.equal(weights(two / "models/trained"), weights(whole / "models/trained"))
+
+
+def test_where_another_process_is_killed_the_first_says_so(workspace):
+    two = copy_of(workspace, workspace.parent / "two")
+    write(two, steps=100)
+    assert "\nerror: One of the 2 processes died with exit code -9;" in kill(1, two)
+
+
+def _fails_in_the_second(team):
+    team.gather(UserError("the world has ended") if team.rank else "fine")
+
+
+def test_what_fails_in_one_process_is_told_by_the_first():
+    with pytest.raises(UserError, match="the world has ended"):
+        run_as_team(_fails_in_the_second, 2)
