@@ -14,10 +14,11 @@ from aiohttp.test_utils import TestServer
 from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.server import Server
 from slim_rl.engines.sglang import SGLangEngine, serving
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
+from tests.sglang_server import Server
+from tests.workspaces import ROOT
 
 PROMPT = [5, 6, 7, 8]
 
@@ -251,7 +252,7 @@ def test_an_engine_that_stays_away_fails():
 @pytest.mark.slow
 def test_a_server_is_run_for_a_checkpoint_and_ended(model, tokenizer, tmp_path):
     save_model(tmp_path / "model", model, tokenizer)
-    command = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"
+    command = f"{sys.executable} {ROOT}/tests/sglang_server.py --model {{model}} --port {{port}}"
     expected = asyncio.run(LocalEngine(model).generate(PROMPT, Sampling(1, 0.0)))
     with serving(command, tmp_path / "model") as url:
         engine = client(url)

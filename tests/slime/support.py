@@ -92,8 +92,9 @@ def running(*command, ready):
 @contextmanager
 def server(model):
     port = free_port()
-    options = ("--model", model, "--port", port, "--threads", 1)
-    with running("slim_rl.engines.server", *options, ready=f"http://127.0.0.1:{port}/health") as process:
+    with running(
+        "tests.sglang_server", "--model", model, "--port", port, ready=f"http://127.0.0.1:{port}/health"
+    ) as process:
         yield f"127.0.0.1:{port}", process
 
 

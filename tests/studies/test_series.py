@@ -23,8 +23,9 @@ from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 from stages import analyze, compare, evaluate, games
 from tests.studies.runs import ECHO, solved, write
+from tests.workspaces import ROOT
 
-SERVER = f"{sys.executable} -m slim_rl.engines.server --model {{model}} --port {{port}} --threads 1"
+SERVER = f"{sys.executable} {ROOT}/tests/sglang_server.py --model {{model}} --port {{port}}"
 
 
 def evaluation(game, tasks, folder, **parameters):

@@ -1,8 +1,6 @@
 """The local engine behind SGLang's HTTP interface: the part that SLIME and sglang-router use.
 
-    python -m slim_rl.engines.server --model CHECKPOINT [--host ADDRESS] [--port PORT]
-
-With it, the rollout side of SLIME runs without a GPU. The interface follows SGLang's `http_server.py`, `io_struct.py`
+It stands in for SGLang: with it, the rollout side of SLIME and `evaluate.server` run without a GPU. The interface follows SGLang's `http_server.py`, `io_struct.py`
 and `sampling_params.py`. The server samples from the whole distribution, so it refuses `top_p`, `top_k` and penalties,
 and it does not stream. It looks for stop strings once a continuation is complete, and drops the tokens after the first.
 """
@@ -25,7 +23,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import Generation, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
-from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.cli import argument_parser
 
 log = logging.getLogger(__name__)
 
@@ -309,24 +307,17 @@ async def _bad_requests_in_a_sentence(request: web.Request, handler: Handler) ->
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("--model", required=True, help="checkpoint folder or hub name")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=30000)
-    parser.add_argument("--threads", type=int, default=None, help="torch threads; default: all cores")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    torch.set_num_threads(1)
     model, tokenizer = load_model(given.model)
 
     async def app() -> web.Application:
         return Server(LocalEngine(model), tokenizer, given.model).app()
 
-    try:
-        web.run_app(app(), host=given.host, port=given.port, access_log=None)
-    except OSError as error:
-        raise UserError(f"{given.host}:{given.port} cannot be listened on: {error.strerror}.") from error
+    web.run_app(app(), host="127.0.0.1", port=given.port, access_log=None)
 
 
 if __name__ == "__main__":
-    with told_in_a_sentence():
-        main()
+    main()
