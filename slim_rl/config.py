@@ -31,7 +31,8 @@ class Config(Section):
     episodes."""
     processes: int = Field(1, ge=1)
     """That share the warm start, the training on this machine and the evaluation, each with a model of its own. Small
-    models use the cores better so than with threads. One with a GPU, with `services` or with `evaluate.server`."""
+    models use the cores better so than with threads. Where there is a GPU, one, which takes all the threads; so do `train`
+    and `evaluate` with `services` or `evaluate.server`."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
     secrets: dict[str, str | None] = Field(default_factory=dict)
@@ -82,6 +83,10 @@ class Config(Section):
     def playing_processes(self) -> int:
         """`processes`, but one where a service counts its calls and budget, or a server holds the model."""
         return 1 if self.services or self.evaluate.server else self.processes
+
+    def threads_of(self, processes: int) -> int:
+        """Torch threads of each process, if a stage runs in so many."""
+        return self.threads * self.processes // processes
 
     def work_inputs(self, *sections: str) -> dict[str, Any]:
         """What identifies a run's saved work: the values of `sections`, or of all, without `services`. How fast a

@@ -15,7 +15,7 @@ from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
-from slim_rl.runtime.team import Team, run_as_team
+from slim_rl.runtime.team import Team, run_as_team, team_size
 from slim_rl.runtime.work import work_folder
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.memory import check_trainable
@@ -44,7 +44,7 @@ def check_given(config: Config) -> None:
     """Check that the checkpoint that `model.base` names can be trained, before its weights are downloaded or read."""
     given = config.model.base, checkpoint_config(config.model.base)
     if config.warmstart.checkpoint:
-        check_trainable(*given, processes=config.processes)
+        check_trainable(*given, processes=team_size(config.processes))
     if config.train.backend == "local":
         check_trainable(
             *given, config.train, config.playing_processes
@@ -65,7 +65,7 @@ def copy_given(config: Config) -> None:
 
 def warm_start(config: Config, team: Team) -> None:
     """Let the checkpoint that `model.base` names imitate the games' demonstrations."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads_of(team.size))
     made, warm = config.model, config.warmstart
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
@@ -99,7 +99,7 @@ def warm_start(config: Config, team: Team) -> None:
 
 def make_tiny(config: Config, team: Team) -> None:
     """A Qwen3 from scratch that can play, by imitation of the games' demonstrations."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads_of(team.size))
     made, warm = config.model, config.warmstart
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)

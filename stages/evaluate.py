@@ -32,7 +32,7 @@ def main() -> None:
 def evaluate(config: Config, team: Team) -> None:
     import torch
 
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads_of(team.size))
     folder = evaluation_folder(config)
     with evaluations(config, folder) as (runs, services):
         for run in runs:

@@ -63,14 +63,14 @@ def main() -> None:
 
 
 def run(config: Config, team: Team) -> None:
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads_of(team.size))
     find_estimator(config.train.advantage)
     for name in config.train.filters:
         find_filter(name)
     for game in config.games.values():
         if game.reward_function:
             find_reward(game.reward_function)
-    if config.train.backend == "local":
+    if config.train.backend == "local" and team.leads:
         check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train, team.size)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}

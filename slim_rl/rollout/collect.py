@@ -39,7 +39,7 @@ def collect(
         tries: failed episodes are played again, in rounds; after this many rounds in a row that complete none, they are
             recorded as failed. So groups stay whole where an environment often breaks, and an outage ends.
         status: progress-bar suffix.
-        team: shares the episodes. Its first process alone writes, and only its own share is kept whatever interrupts it.
+        team: shares the episodes. Its first process alone writes, so a kill loses what the others have played here.
 
     Returns:
         One episode for each request, in their order.
@@ -89,6 +89,7 @@ def collect(
                 write()
             raise
         write()
+    team.lead(None)  # nobody goes on before all is written
     return [ended[request.episode_id] for request in requests]
 
 
@@ -111,10 +112,11 @@ def _share(
         asyncio.run(_play_all(team.share(requests), play, -(-concurrency // team.size), end_own))
     except Exception as error:
         failure = error
-    for rank, theirs in enumerate(team.gather(failure or played)):
+    for rank, theirs in enumerate(team.gather(played)):
         if rank != team.rank:
             for episode in theirs:
                 end(episode, False)
+    team.agree(failure)
 
 
 async def _play_all(

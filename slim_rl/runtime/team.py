@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,22 +43,31 @@ class Team:
         falling = sorted(range(len(items)), key=lambda i: cost(items[i]), reverse=True)
         return [items[i] for i in sorted(falling[self.rank :: self.size])]
 
-    def gather(self, own: T | Exception) -> list[T]:
-        """What each process has, by rank.
+    def gather(self, own: T) -> list[T]:
+        """What each process has, by rank."""
+        if self.size == 1:
+            return [own]
+        import torch.distributed as dist
+
+        waiting = dist.barrier(async_op=True)
+        while not waiting.is_completed():  # in Python, where Ctrl-C is heard
+            time.sleep(0.005)
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, own)
+        return found
+
+    def agree(self, failure: Exception | None) -> None:
+        """Go on if no process failed.
 
         Raises:
-            Exception: the first that a process gave instead.
+            Exception: this process's own failure, else that of another; of one that is no UserError its name and words.
         """
-        found: list[Any] = [own]
-        if self.size > 1:
-            import torch.distributed as dist
-
-            found = [None] * self.size
-            dist.all_gather_object(found, own)
-        for one in found:
-            if isinstance(one, Exception):
-                raise one
-        return found
+        told = failure if failure is None or isinstance(failure, UserError) else Exception(_words(failure))
+        failures = self.gather(told)
+        if failure:
+            raise failure
+        for other in filter(None, failures):
+            raise other
 
     def lead(self, own: T) -> T:
         """What the first process has."""
@@ -94,8 +104,17 @@ class Team:
 ALONE = Team()
 
 
-def run_as_team(main: Callable[[Team], None], size: int) -> None:
-    """Run `main` in `size` processes, of which this is the first; in this one alone where there is a GPU.
+def team_size(processes: int) -> int:
+    """One where there is a GPU."""
+    if processes == 1:
+        return 1
+    import torch
+
+    return 1 if torch.cuda.is_available() else processes
+
+
+def run_as_team(main: Callable[[Team], None], processes: int) -> None:
+    """Run `main` in as many processes as `team_size` says, of which this is the first.
 
     Args:
         main: the whole work; what has been computed before it can hang in the other processes.
@@ -103,45 +122,53 @@ def run_as_team(main: Callable[[Team], None], size: int) -> None:
     Raises:
         UserError: another process died.
     """
-    if size > 1:
-        import torch
-
-        size = 1 if torch.cuda.is_available() else size
+    size = team_size(processes)
     if size == 1:
         main(ALONE)
         return
     fork = multiprocessing.get_context("fork")  # nothing has been computed yet, and imports take seconds
-    with TemporaryDirectory() as folder:
-        store = Path(folder, "store")
-        others = [fork.Process(target=_follow, args=(main, Team(n, size), store), daemon=True) for n in range(1, size)]
-        for process in others:
-            process.start()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        others = [fork.Process(target=_follow, args=(main, Team(rank, size), folder)) for rank in range(1, size)]
         try:
-            _meet(Team(0, size), store)
-            main(Team(0, size))
             for process in others:
-                process.join()
+                process.start()
+            _meet(Team(0, size), folder)
+            main(Team(0, size))
         except RuntimeError as error:  # gloo's: a connection was closed
+            for process in others:
+                process.join(1)
             died = [process.exitcode for process in others if process.exitcode]
             if not died:
                 raise
+            if (folder / _SENTENCE).exists():
+                raise UserError((folder / _SENTENCE).read_text()) from None
             raise UserError(
                 f"One of the {size} processes died with exit code {died[0]}; a negative one is a signal, and -9 often means "
                 "that memory ran out. The same command goes on from what was saved."
             ) from error
         finally:
             for process in others:
-                process.kill()
-                process.join()
+                if process.pid:
+                    process.kill()
+                    process.join()
             _part()
 
 
-def _meet(team: Team, store: Path) -> None:
+_SENTENCE = "sentence"
+"""In the team's folder: what a process that is not the first has to tell the user."""
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _meet(team: Team, folder: Path) -> None:
     import torch.distributed as dist
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's name may not resolve
     waits = timedelta(days=1)  # for a process that does something alone
-    dist.init_process_group("gloo", f"file://{store}", rank=team.rank, world_size=team.size, timeout=waits)
+    dist.init_process_group("gloo", f"file://{folder / 'store'}", rank=team.rank, world_size=team.size, timeout=waits)
 
 
 def _part() -> None:
@@ -151,15 +178,16 @@ def _part() -> None:
         dist.destroy_process_group()
 
 
-def _follow(main: Callable[[Team], None], team: Team, store: Path) -> None:
+def _follow(main: Callable[[Team], None], team: Team, folder: Path) -> None:
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they may reach all, and the first process decides
         signal.signal(kind, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the first process says the same
-    _meet(team, store)
+    _meet(team, folder)
     try:
         main(team)
-    except UserError:  # the first process has it too, and tells it
+    except UserError as error:
+        (folder / _SENTENCE).write_text(str(error))
         sys.exit(1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parents[1]
-_CODE = ("core", "engines", "games", "players", "rollout", "sandbox", "training")
+_CODE = ("core", "engines", "games", "players", "rollout", "runtime/team.py", "sandbox", "training")
 """The rooms that make episodes and weights."""
 
 

@@ -14,7 +14,7 @@ class SandboxConfig(Section):
     """`local`: here, confined. `http`: a server that speaks SandboxFusion's `/run_code`. `none`: here, without any
     protection; for programs that you trust."""
     workers: int = Field(2, ge=1)
-    """Programs that run at once."""
+    """Programs that run at once, in each process."""
     memory_bytes: int = Field(256 * 2**20, ge=32 * 2**20)
     """Address space of a program, the interpreter's included."""
     output_bytes: int = Field(65536, ge=1)

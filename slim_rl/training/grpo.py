@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,12 +231,13 @@ def _rollout(
             tasks_played = [request.task for request in requests]
             judge_groups(seating.games, tasks_played, episodes, config.samples_per_game, rollouts)
         episodes = team.lead(episodes)  # one judgement for all
-        for i in range(0, len(episodes), config.samples_per_game):
-            group = episodes[i : i + config.samples_per_game]
-            played.append(group)
+        size = config.samples_per_game
+        groups = [episodes[i : i + size] for i in range(0, len(episodes), size)]
+        played += groups
+        for group in groups:
             _check_alive(run, group)
-            if first_objection(group, config.filters) is None:
-                kept.append(group)
+        fine = team.lead([first_objection(group, config.filters) is None for group in groups])  # a filter may draw
+        kept += compress(groups, fine)
         number = numbers.stop
     return kept, played, number
 
@@ -297,11 +299,15 @@ def update(
         _checkpoint_layers(model, True)
     for i in range(config.minibatches):
         part = [s for s in sequences if s.episode % config.minibatches == i]
+        if not part:
+            continue
         lengths = torch.tensor([sum(s.trace.loss_mask) for s in part], dtype=torch.long)
         numbers = torch.tensor([s.episode for s in part], dtype=torch.long)
         shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
         model.zero_grad()
+        if team.size > 1:  # a part for each
+            max_tokens = min(max_tokens, -(-_tokens(weighted) // team.size))
         for micro in team.share(list(_microbatches(weighted, max_tokens, sharing)), _tokens):
             batch = _Batch.of(micro, model.device, sharing)
             logprobs, entropy = batch.logprobs(model, config.temperature)

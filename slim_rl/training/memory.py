@@ -95,7 +95,8 @@ def check_trainable(name: str, kind: PreTrainedConfig, config: TrainConfig | Non
     parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in need.items() if size)
     raise UserError(
         f"To train {name}, which has {parameters / 1e6:,.0f} million parameters, takes about {total / 1e9:.1f} GB of "
-        f"memory ({parts}), but {free / 1e9:.1f} GB are free; {advice}."
+        f"memory ({parts}), but {free / 1e9:.1f} GB are free{f' for each of {processes} processes' * (processes > 1)}; "
+        f"{advice}."
     )
 
 

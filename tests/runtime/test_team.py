@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -119,10 +120,39 @@ def test_where_another_process_is_killed_the_first_says_so(workspace):
     assert "\nerror: One of the 2 processes died with exit code -9;" in kill(1, two)
 
 
-def _fails_in_the_second(team):
-    team.gather(UserError("the world has ended") if team.rank else "fine")
+def _fails(team, error, rank, gathered):
+    if team.rank != rank:
+        error = None
+    if gathered:
+        team.agree(error)
+    elif error:
+        raise error
+    team.gather("fine")
 
 
-def test_what_fails_in_one_process_is_told_by_the_first():
+@pytest.mark.parametrize("gathered", [True, False])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_fails_in_one_process_is_told_by_the_first(rank, gathered):
     with pytest.raises(UserError, match="the world has ended"):
-        run_as_team(_fails_in_the_second, 2)
+        run_as_team(partial(_fails, error=UserError("the world has ended"), rank=rank, gathered=gathered), 2)
+
+
+def test_any_other_error_of_another_process_is_told_with_its_name():
+    with pytest.raises(Exception, match="KeyError: 'moon'"):
+        run_as_team(partial(_fails, error=KeyError("moon"), rank=1, gathered=True), 2)
+
+
+def _waits(team):
+    if team.rank:
+        time.sleep(60)
+    else:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.alarm(2)
+    team.gather("fine")
+
+
+def test_an_interrupt_is_heard_while_the_first_process_waits_for_another():
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_as_team(_waits, 2)
+    assert time.monotonic() - begun < 20

@@ -443,7 +443,7 @@ def test_what_does_not_change_the_episodes_or_updates_does_not_begin_a_new_run(b
     service = {"model": "gpt-4.1", "max_requests_per_minute": 10, "max_cost_dollars": 5.0}
     for changes in (
         {"train": {"steps": 600, "checkpoint_every": 7, "checkpoint_minutes": 5, "microbatch_tokens": 100}},
-        {"threads": 8, "concurrency": 16},
+        {"threads": 8, "processes": 2, "concurrency": 16},
         {"slime": {"save_every": 5, "evaluate_every": 3, "max_tokens_per_gpu": 1000, "arguments": ["--lr", "1"]}},
     ):
         assert begun(**changes) == (folder, f"The run in {folder} goes on.")
