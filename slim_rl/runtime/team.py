@@ -120,7 +120,7 @@ def run_as_team(main: Callable[[Team], None], processes: int) -> None:
         main: the whole work; what has been computed before it can hang in the other processes.
 
     Raises:
-        UserError: another process died.
+        UserError: another process died, or the processes do not reach each other.
     """
     size = team_size(processes)
     if size == 1:
@@ -168,7 +168,15 @@ def _meet(team: Team, folder: Path) -> None:
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's name may not resolve
     waits = timedelta(days=1)  # for a process that does something alone
-    dist.init_process_group("gloo", f"file://{folder / 'store'}", rank=team.rank, world_size=team.size, timeout=waits)
+    store = f"file://{folder / 'store'}"
+    try:
+        dist.init_process_group("gloo", store, rank=team.rank, world_size=team.size, timeout=waits)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"The {team.size} processes do not reach each other over the interface lo: {reason}. Bring it up, or set "
+            "processes: 1."
+        ) from error
 
 
 def _part() -> None:
@@ -183,8 +191,8 @@ def _follow(main: Callable[[Team], None], team: Team, folder: Path) -> None:
         signal.signal(kind, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the first process says the same
-    _meet(team, folder)
     try:
+        _meet(team, folder)
         main(team)
     except UserError as error:
         (folder / _SENTENCE).write_text(str(error))
