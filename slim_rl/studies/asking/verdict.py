@@ -197,6 +197,8 @@ def judge(found: Evidence) -> Verdict:
             text += " It learnt how many cells to ask for, and not which."
     elif earns:
         some = "most of the gain comes without asking" if found.asks.low > 0 else "gains without asking"
+        if found.asks.low > 0 and found.more.high < 0:
+            some = "it gains by asking less"
         outcome, text = "gains without asking", f"Not supported: {some}. {said}"
     elif asks_more:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"

@@ -60,6 +60,7 @@ def verdict(tmp_path_factory):
         (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: "),
         (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", "Not supported: asks more"),
         (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", "Not supported: gains without"),
+        (PRICED, Policy(9), Policy(0.3), "gains without asking", "Not supported: it gains by asking less."),
         # Twice almost nothing is almost nothing.
         (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gains without asking", "Not supported: gains without"),
         (PATIENT, SELDOM, Policy(0.5, careless=0.12), "not supported", "Not supported: it neither asks nor"),
