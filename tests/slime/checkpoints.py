@@ -1,4 +1,4 @@
-"""Checkpoint folders of Qwen3 as its users have them, without weights: special tokens, chat template, config.json.
+"""Checkpoint folders of Qwen as its users have them, without weights: special tokens, chat template, config.json.
 
 The template says of a dialogue's beginning what Qwen3's does; the variants are those of its successors and of Qwen2.5.
 """
@@ -66,7 +66,14 @@ TEMPLATES = {
 }
 _DENSE = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128, "num_key_value_heads": 8,
           "rms_norm_eps": 1e-6, "rope_theta": 1000000, "vocab_size": 151936}  # fmt: skip
+_DENSE2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "rms_norm_eps": 1e-6, "rope_theta": 1000000}
 CONFIGS = {
+    "Qwen2.5-1.5B-Instruct": {**_DENSE2, "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
+                              "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936,
+                              "tie_word_embeddings": True},
+    "Qwen2.5-Coder-7B-Instruct": {**_DENSE2, "num_hidden_layers": 28, "hidden_size": 3584, "intermediate_size": 18944,
+                                  "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+                                  "tie_word_embeddings": False},
     "Qwen3-0.6B": {**_DENSE, "num_hidden_layers": 28, "hidden_size": 1024, "intermediate_size": 3072,
                    "num_attention_heads": 16, "tie_word_embeddings": True},
     "Qwen3-4B": {**_DENSE, "num_hidden_layers": 36, "hidden_size": 2560, "intermediate_size": 9728,
@@ -91,8 +98,9 @@ def qwen_tokenizer(template="qwen3", added=ADDED):
     return fast
 
 
-def qwen_checkpoint(folder, template="qwen3", added=ADDED):
+def qwen_checkpoint(folder):
     """Write the checkpoint that the folder's name says, without weights."""
-    qwen_tokenizer(template, added).save_pretrained(folder)
+    older = folder.name.startswith("Qwen2.5")
+    qwen_tokenizer(*(("qwen2.5", ADDED[:8]) if older else ("qwen3", ADDED))).save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(CONFIGS[folder.name]))
     return folder

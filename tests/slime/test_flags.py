@@ -28,7 +28,7 @@ from slim_rl.slime.sbatch import sbatch
 from stages import base_model
 from stages.train import run_parameters
 from stages.workspace import composed
-from tests.slime.checkpoints import ADDED, qwen_checkpoint
+from tests.slime.checkpoints import qwen_checkpoint
 from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted
 
 PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("qwen*.yaml")))]
@@ -63,19 +63,19 @@ def left_over(flags):
     return [flag for flag in parsers().parse_known_args(flags)[1] if flag.startswith("--")]
 
 
-def test_there_are_five_profiles():
-    assert len(PROFILES) == 1 + 5 and HOSTED in PROFILES
+def test_there_are_seven_profiles():
+    assert len(PROFILES) == 1 + 7 and HOSTED in PROFILES
 
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """A function that runs the stage `base_model` of a profile on its checkpoint, made here, and gives its folder."""
 
-    def begin(profile, **qwen):
+    def begin(profile):
         parameters = parameters_of(profile, monkeypatch)
         folder = tmp_path / Path(parameters.model.base).name
         folder.mkdir()
-        qwen_checkpoint(folder, **qwen)
+        qwen_checkpoint(folder)
         values = composed(yaml.safe_load((ROOT / "params.yaml").read_text()), profile)
         values["model"]["base"], values["slime"]["directory"] = str(folder), SLIME_DIR
         monkeypatch.chdir(tmp_path)
@@ -131,7 +131,7 @@ def hf_check():
 
 
 def test_a_profile_starts_with_the_vocabulary_and_the_template_of_qwen2_5(begun):
-    _, base = begun(PROFILES[1], template="qwen2.5", added=ADDED[:8])
+    _, base = begun("qwen2.5-1.5b-1gpu-execution")
     assert "created by Alibaba" in AutoTokenizer.from_pretrained(base).chat_template
 
 
