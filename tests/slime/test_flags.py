@@ -79,6 +79,7 @@ def begun(tmp_path, monkeypatch):
         values = composed(yaml.safe_load((ROOT / "params.yaml").read_text()), profile)
         values["model"]["base"], values["slime"]["directory"] = str(folder), SLIME_DIR
         monkeypatch.chdir(tmp_path)
+        Path("data").symlink_to(ROOT / "data")
         Path("params.yaml").write_text(yaml.safe_dump(values))
         base_model.main()
         assert AutoTokenizer.from_pretrained(base_model.OUTPUT).chat_template
@@ -109,10 +110,15 @@ def test_a_profile_starts(profile, begun, tmp_path):
     init_http_client(args)
     output = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
     samples = [sample for group in output.samples for sample in group]
-    assert len(samples) == 4 and all(sum(sample.loss_mask) for sample in samples)
+    assert len(samples) == 4
+    samples = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]  # of each seat
+    assert all(sum(sample.loss_mask) for sample in samples)
     thought = tokenizer.decode(samples[0].tokens).count("<think>\n\n</think>")
-    assert (thought == 0) == parameters.model.thinking
-    assert len(converted(args, samples)["tokens"]) == 4
+    assert (thought == 0) == (
+        parameters.model.thinking or "Qwen2.5" in parameters.model.base
+    )  # which knows no thoughts
+    args.logged_rollout_id = 0  # SLIME logs a rollout before it converts it
+    assert len(converted(args, samples)["tokens"]) == len(samples)
 
 
 def hf_check():
