@@ -30,9 +30,9 @@ class Config(Section):
     """Torch threads of each process. Another number changes the last digits of sums, and with them the sampled
     episodes."""
     processes: int = Field(1, ge=1)
-    """That share the warm start, the training on this machine and the evaluation, each with a model of its own. Small
-    models use the cores better so than with threads. Where there is a GPU, one, which takes all the threads; so do `train`
-    and `evaluate` with `services` or `evaluate.server`."""
+    """Processes that share the warm start, the training on this machine and the evaluation; each has a model of its own.
+    On few cores a small model trains faster with more processes than with more threads. With a GPU there is one; `train`
+    and `evaluate` also run in one with `services` or `evaluate.server`. One process takes the threads of all."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
     secrets: dict[str, str | None] = Field(default_factory=dict)

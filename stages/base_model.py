@@ -46,9 +46,8 @@ def check_given(config: Config) -> None:
     if config.warmstart.checkpoint:
         check_trainable(*given, processes=team_size(config.processes))
     if config.train.backend == "local":
-        check_trainable(
-            *given, config.train, config.playing_processes
-        )  # not in the stage's DVC parameters: the output does not depend on it
+        # Not in the stage's DVC parameters: the output does not depend on it.
+        check_trainable(*given, config.train, team_size(config.playing_processes))
 
 
 def copy_given(config: Config) -> None:

@@ -117,7 +117,7 @@ def run_as_team(main: Callable[[Team], None], processes: int) -> None:
     """Run `main` in as many processes as `team_size` says, of which this is the first.
 
     Args:
-        main: the whole work; what has been computed before it can hang in the other processes.
+        main: the whole work. torch must not have computed before: its threads do not survive the fork.
 
     Raises:
         UserError: another process died, or the processes do not reach each other.
