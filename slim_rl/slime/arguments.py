@@ -154,15 +154,17 @@ def model_arguments(parameters: RunParameters, base: Path) -> list[str]:
 
 
 def described_arguments(model: dict, base: Path) -> list[str]:
-    """The same from the `config.json` of a dense Qwen2 or Qwen3. Raises UserError for other models."""
+    """The same from the `config.json` of a dense Qwen2, Qwen3 or Llama. Raises UserError for other models."""
     family = model.get("model_type")
-    if family not in ("qwen2", "qwen3"):
+    rope = {**model, **(model.get("rope_parameters") or model.get("rope_scaling") or {})}
+    scaling = rope.get("rope_type") or "default"
+    known = family in ("qwen2", "qwen3", "llama") and scaling in ("default", "llama3")
+    if not known or model.get("attention_bias") or model.get("mlp_bias"):
         raise UserError(
             f"{base} is a {family!r} model, whose config.json does not tell Megatron enough. Set model.base to the "
             "name of a checkpoint that SLIME's scripts/models has, and slime.directory."
         )
     heads = model["num_attention_heads"]
-    theta = (model.get("rope_parameters") or model)["rope_theta"]
     flags = {
         "swiglu": True,
         "num-layers": model["num_hidden_layers"],
@@ -173,7 +175,9 @@ def described_arguments(model: dict, base: Path) -> list[str]:
         "num-query-groups": model.get("num_key_value_heads") or heads,
         "kv-channels": model.get("head_dim") or model["hidden_size"] // heads,
         "use-rotary-position-embeddings": True,
-        "rotary-base": int(theta),
+        "rotary-base": int(rope["rope_theta"]),
+        "use-rope-scaling": scaling == "llama3",
+        "rope-scaling-factor": rope["factor"] if scaling == "llama3" else None,
         "disable-bias-linear": True,
         "add-qkv-bias": family == "qwen2",
         "qk-layernorm": family == "qwen3",

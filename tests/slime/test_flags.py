@@ -36,7 +36,7 @@ MEGATRON = (
     "megatron",
     *(f"megatron.training{part}" for part in ("", ".arguments", ".tokenizer", ".tokenizer.tokenizer")),
 )
-DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B"]
+DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B", "llama3.1-8B-Instruct"]
 HOSTED = "qwen3-4b-8gpu-openreward"
 """The profile whose tasks come from a hosted environment, which asks for a key."""
 DOCUMENTED = ["--partial-rollout", "--use-rollout-routing-replay", "--rollout-top-p", "0.9"]
@@ -209,7 +209,10 @@ def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
     words = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True).stdout.split()
     theirs = pairs(words)
     model = {
-        "model_type": "qwen3" if "--qk-layernorm" in theirs else "qwen2",
+        "model_type": next(
+            (kind for flag, kind in (("--qk-layernorm", "qwen3"), ("--add-qkv-bias", "qwen2")) if flag in theirs),
+            "llama",
+        ),
         "num_hidden_layers": int(theirs["--num-layers"]),
         "hidden_size": int(theirs["--hidden-size"]),
         "intermediate_size": int(theirs["--ffn-hidden-size"]),
@@ -221,8 +224,12 @@ def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
         "tie_word_embeddings": "--untie-embeddings-and-output-weights" not in theirs,
         **({"head_dim": int(theirs["--kv-channels"])} if "--kv-channels" in theirs else {}),
     }
+    if "--use-rope-scaling" in theirs:
+        # The script names another factor, that of multi-head latent attention; Megatron's default for this one is 8, too.
+        model["rope_scaling"] = {"rope_type": "llama3", "factor": float(theirs.pop("--rotary-scaling-factor"))}
     ours = pairs(described_arguments(model, Path(name)))
-    derived = {"--kv-channels", "--use-rotary-position-embeddings"}  # scripts may leave them to defaults
+    # Scripts may leave some to defaults, and SLIME sets the first one itself.
+    derived = {"--max-position-embeddings", "--kv-channels", "--use-rotary-position-embeddings"}
     for flag in ours.keys() | theirs.keys() - {"--norm-epsilon"}:
         if flag in theirs and flag in ours and ours[flag] is not None and theirs[flag] is not None:
             same = theirs[flag].strip('"')

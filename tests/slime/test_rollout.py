@@ -23,8 +23,9 @@ from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.samples import request_of
 from slim_rl.training.grpo import TrainedSequence, sequences, update
+from tests.checkpoints import FAMILIES, chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
-from tests.slime.support import QWEN, SGLangShaped, answering, converted, slime_args
+from tests.slime.support import QWEN, SGLangShaped, answering, converted, router, server, slime_args
 
 SEAT = "player-1"
 
@@ -121,6 +122,29 @@ def test_a_rollout_of_the_same_seed_is_the_same(rollout, make_args, servers, tmp
     first = {(s.label, s.index): s.tokens for s in rollout.samples}
     shared = [(first[s.label, s.index], s.tokens) for g in groups for s in g if (s.label, s.index) in first]
     assert shared and all(a == b for a, b in shared)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_of_any_family_is_trained_on_what_it_was_sent(family, tmp_path):
+    """Its log-probs, recomputed on the samples of a rollout, are those with which the server sampled."""
+    base, max_turns = chat_checkpoint(tmp_path / "base", family), 4
+    changes = dict(
+        games={"matching": {"max_turns": max_turns, "train_count": 8, "eval_count": 2}},
+        model={"base": str(base), "context_tokens": 2048, "system_prompt": "Play well."},
+        train={"games_per_step": 4, "samples_per_game": 2, "filters": ["no_failed_episode"]},
+    )
+    with server(base) as (one, _), server(base) as (two, _), router(one, two) as port:
+        parameters, args = slime_args(base, tmp_path / "run", (one, two), port, **changes)
+        run = train_and_evaluate(args)
+    model, tokenizer = load_model(base)
+    assert "Play well." in tokenizer.decode(run.samples[0].tokens)
+    assert len(run.samples) == 8 and sum(sum(sample.loss_mask) for sample in run.samples) > 8 * max_turns
+    for number, sample in enumerate(run.samples):
+        prompt = len(sample.tokens) - sample.response_length
+        mask, logprobs = [0] * prompt + sample.loss_mask, [0.0] * prompt + sample.rollout_log_probs
+        sequence = TrainedSequence(TokenTrace(sample.tokens, mask, logprobs), 1.0, number)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        assert update(parameters.train, model, None, [optimizer], [sequence])["logprob_gap"] < 1e-4
 
 
 @pytest.fixture
