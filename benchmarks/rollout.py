@@ -1,11 +1,12 @@
 """Speed of the local engine in a training step's episodes, beside two peers, in one run.
 
     python -m benchmarks.rollout                                       # needs models/trained and data/games (make repro)
-    python -m benchmarks.rollout --model CHECKPOINT --prompt 185 --games 2 --samples 8
+    python -m benchmarks.rollout --model CHECKPOINT --prompt 185 --games 2 --samples 8 [--uneven]
 
-The peers: the same engine without sessions, which computes the whole dialogue again each turn; and Hugging Face's
-`generate`, all waiting dialogues in one batch, padded on the left. With `--prompt` no game is played: each dialogue has
-two turns of 12 tokens and hears 20 between them. The floor is the bare forward passes of the first row, without a cache.
+The peers: the same engine with continuous batching; without sessions, so that it computes the whole dialogue again each
+turn; and Hugging Face's `generate`, all waiting dialogues in one batch, padded on the left. With `--prompt` no game is
+played: each dialogue has two turns of 12 tokens, with `--uneven` four of 6 to 60, and hears 20 between them. The floor is
+the bare forward passes of the first row, without a cache.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 import torch
 
 from slim_rl.config import load_config
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.games import load_games
@@ -30,7 +31,7 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 
-TURNS, SAMPLED, HEARD = 2, 12, 20
+HEARD = 20
 
 
 class Recorded(LocalEngine):
@@ -38,11 +39,16 @@ class Recorded(LocalEngine):
 
     def __init__(self, model):
         super().__init__(model)
-        self.shapes = []
+        self.shapes: list[tuple[int, int]] = []
 
-    def _forward(self, ids, starts, cache):
+    def forward(self, ids, starts, cache):
         self.shapes.append((len(ids), max(map(len, ids))))
-        return super()._forward(ids, starts, cache)
+        return super().forward(ids, starts, cache)
+
+
+class Continuous(LocalEngine):
+    def __init__(self, model):
+        super().__init__(model, continuous=True)
 
 
 class WithoutSessions(LocalEngine):
@@ -54,18 +60,21 @@ class HuggingFace(LocalEngine):
     """Batches are formed as in the local engine."""
 
     @torch.inference_mode()
-    def _sample(self, requests):
+    def _advance(self, batch, requests):
         width, sampling = max(len(r.input_ids) for r in requests), requests[0].sampling
         ids = torch.tensor([[0] * (width - len(r.input_ids)) + list(r.input_ids) for r in requests])
         mask = torch.tensor([[0] * (width - len(r.input_ids)) + [1] * len(r.input_ids) for r in requests])
-        new = sampling.max_new_tokens
+        new = max(r.sampling.max_new_tokens for r in requests)
         stops = list(sampling.stop_token_ids)
         ends = {"eos_token_id": stops} if stops else {"min_new_tokens": new}
         out = self.model.generate(
             ids, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=new, pad_token_id=0, **ends
         )[:, width:].tolist()
-        cut = [next((i + 1 for i, token in enumerate(row) if token in stops), len(row)) for row in out]
-        return [Generation(row[:n], [0.0] * n, "stop") for row, n in zip(out, cut, strict=True)]
+        for request, row in zip(requests, out, strict=True):
+            row = row[: request.sampling.max_new_tokens]
+            n = next((i + 1 for i, token in enumerate(row) if token in stops), len(row))
+            request.tokens, request.logprobs, request.reason = row[:n], [0.0] * n, "stop"
+        return requests
 
 
 def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine], int]:
@@ -95,11 +104,13 @@ def made_up(options: argparse.Namespace, vocabulary: int) -> Callable[[LocalEngi
 
     async def dialogue(engine: LocalEngine, game: int, number: int) -> int:
         ids = tokens(f"game {game}", options.prompt)
-        for turn in range(TURNS):
+        rng = random.Random(f"turns {game} {number}")
+        lengths = [round(6 * 10 ** rng.random()) for _ in range(4)] if options.uneven else [12, 12]
+        for turn, length in enumerate(lengths):
             ids += tokens(f"{game} {number} {turn}", HEARD) if turn else []
-            sampling = Sampling(SAMPLED, seed=number + 1000 * turn, session=f"{game}/{number}")
+            sampling = Sampling(length, seed=number + 1000 * turn, session=f"{game}/{number}")
             ids += (await engine.generate(ids, sampling)).token_ids
-        return TURNS * SAMPLED
+        return sum(lengths)
 
     async def play(engine: LocalEngine) -> int:
         places = [(game, number) for game in range(options.games) for number in range(options.samples)]
@@ -121,12 +132,18 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=8)
     parser.add_argument("--samples", type=int, default=16, help="dialogues of a game, which share its prompt")
     parser.add_argument("--prompt", type=int, help="tokens of a made-up prompt; without it games are played")
+    parser.add_argument("--uneven", action="store_true", help="with --prompt: turns of 6 to 60 tokens")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
     options = parser.parse_args()
     torch.set_num_threads(2)
     model, tokenizer = (load_gguf if options.model.suffix == ".gguf" else load_model)(options.model)
     play = made_up(options, model.config.vocab_size) if options.prompt else from_games(options, tokenizer)
-    engines = {"local engine": Recorded, "without sessions": WithoutSessions, "generate": HuggingFace}
+    engines = {
+        "local engine": Recorded,
+        "continuous": Continuous,
+        "without sessions": WithoutSessions,
+        "generate": HuggingFace,
+    }
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*engines, "floor")}
     sampled: dict[str, int] = {}
     for _ in range(options.rounds):

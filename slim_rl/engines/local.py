@@ -5,12 +5,16 @@ values, so the next turn of a dialogue computes only the new tokens; identical p
 and so is what all prompts begin with (a system prompt with its tools); rows that have stopped leave the batch.
 
 Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
-probabilities depend on the shape of the batch.
+probabilities depend on the shape of the batch. So by default a batch is answered as a whole, and has the same members in
+every run. With continuous batching (Yu et al. 2022, "Orca", OSDI) a request is answered as soon as it ends, and others
+join the batch under way: nobody waits for the longest turn, but the last digits depend on timing.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -25,6 +29,8 @@ from slim_rl.engines.engine import FinishReason, Generation, Sampling
 _KINDS = ("qwen2", "qwen3", "llama")
 MIN_SHARED_TOKENS = 32
 """With which several sequences begin, and which are worth a pass of their own."""
+_ROOM = 256
+"""A batch that others have joined grows by a multiple of so many tokens, so that it seldom grows."""
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -38,35 +44,36 @@ class LocalEngine:
     Args:
         model: a Qwen2, Qwen3 or Llama with full attention. Its weights are read at every call, so a trainer may update
             them between calls; it must then call `reset`, because kept keys and values belong to the old weights.
-        max_batch_sequences: more waiting requests than this are served in several batches.
+        max_batch_sequences: more requests than this are not sampled at once.
+        continuous: batch continuously.
 
     Raises:
         UserError: the model is of another kind, for which cached attention would be wrong.
     """
 
-    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
+    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256, continuous: bool = False):
         check_kind(model.config)
         self.model = model.eval()
         self.max_context_tokens = model.config.max_position_embeddings
-        self._max_batch = max_batch_sequences
+        self._max_batch, self._continuous = max_batch_sequences, continuous
         self._kept: dict[str, _Prefix] = {}
-        self._waiting: list[tuple[_Request, asyncio.Future[Generation]]] = []
+        self._waiting: list[_Request] = []
         self._running: list[_Request] = []
         self._server: asyncio.Task | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((_Request(tuple(input_ids), sampling), answer))
+        request = _Request(tuple(input_ids), sampling, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
         if self._server is None or self._server.done():
             self._server = asyncio.create_task(self._serve())
-        return await answer
+        return await request.answer
 
     def release(self, session: str) -> None:
         self._kept.pop(session, None)
 
     def abort(self, session: str | None = None) -> None:
         """End the requests of one session, or all, with the tokens sampled so far."""
-        for request in (*self._running, *(request for request, _ in self._waiting)):
+        for request in (*self._running, *self._waiting):
             if session in (None, request.sampling.session):
                 request.aborted = True
 
@@ -75,70 +82,47 @@ class LocalEngine:
         self._kept.clear()
 
     async def _serve(self) -> None:
-        while self._waiting:
+        batch = _Batch(self)
+        while self._waiting or batch.requests:
             await asyncio.sleep(0)  # requests of this tick join the batch
-            async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-                batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
-                answers = [answer for _, answer in batch]
-                self._running = [request for request, _ in batch]
+            async with self._turn():
+                room = self._max_batch - len(batch.requests)
+                joining, self._waiting = self._waiting[:room], self._waiting[room:]
+                self._running = [*batch.requests, *joining]
                 try:
                     # In a thread, so that games and services are not held up.
-                    generations = await asyncio.to_thread(self._sample, self._running)
+                    ended = await asyncio.to_thread(self._advance, batch, joining)
                 except BaseException as error:
-                    for answer in answers:
-                        if not answer.done():
-                            answer.set_exception(error)
+                    for request in self._running:
+                        if not request.answer.done():
+                            request.answer.set_exception(error)
                     if not isinstance(error, Exception):
                         self._waiting.clear()
                         raise
+                    batch = _Batch(self)
                 else:
-                    for answer, generation in zip(answers, generations, strict=True):
-                        if not answer.done():
-                            answer.set_result(generation)
+                    for request in ended:
+                        if not request.answer.done():
+                            request.answer.set_result(request.generation())
                 finally:
                     self._running = []
 
+    def _turn(self) -> AbstractAsyncContextManager:
+        if self._continuous:
+            return nullcontext()
+        return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
     @torch.inference_mode()
-    def _sample(self, requests: list["_Request"]) -> list[Generation]:
-        prefixes = self._prefixes(requests)
-        room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
-        cache = _Cache.of([prefix.kv for prefix in prefixes], room)
-        new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
-        starts = torch.tensor([len(p.ids) for p in prefixes])
-        logits = self._forward(new_ids, starts, cache)
-
-        lengths = starts + torch.tensor([len(ids) for ids in new_ids])
-        rows = list(range(len(requests)))  # the request of each row of the cache
-        tokens: list[list[int]] = [[] for _ in requests]
-        logprobs: list[list[float]] = [[] for _ in requests]
-        reasons: dict[int, FinishReason] = {}
-        uniforms = [_uniforms(r.sampling) for r in requests]
-        temperatures = torch.tensor([r.sampling.temperature for r in requests])
+    def _advance(self, batch: "_Batch", joining: Sequence["_Request"]) -> list["_Request"]:
+        """Sample until all have ended or, if continuous, somebody has ended or waits; returns those that have ended."""
+        batch.join(joining)
+        ended: list[_Request] = []
         while True:
-            for i, row in enumerate(rows):
-                if forbidden := requests[row].sampling.forbidden_token_ids:
-                    logits[i, list(forbidden)] = -torch.inf
-            step = [uniforms[row][len(tokens[row])] for row in rows]
-            drawn, drawn_logprobs = _draw(logits, temperatures[rows], torch.tensor(step))
-            for row, token, logprob in zip(rows, drawn.tolist(), drawn_logprobs.tolist(), strict=True):
-                tokens[row].append(token)
-                logprobs[row].append(logprob)
-                if reason := _finish_reason(tokens[row], requests[row]):
-                    reasons[row] = reason
-            going = [i for i, row in enumerate(rows) if row not in reasons]
-            for i in set(range(len(rows))) - set(going):
-                self._keep(requests[rows[i]], tokens[rows[i]], cache, i)
-            if not going:
-                break
-            if len(going) < len(rows):
-                going = cache.select(going)
-                rows = [rows[i] for i in going]
-                lengths, drawn = lengths[going], drawn[going]
-            logits = self._forward([(token,) for token in drawn.tolist()], lengths, cache)
-            lengths = lengths + 1
-        return [Generation(tokens[i], logprobs[i], reasons[i]) for i in range(len(requests))]
+            ended += batch.step()
+            if not batch.requests or (self._continuous and (ended or self._waiting)):
+                return ended
 
-    def _prefixes(self, requests: list["_Request"]) -> list["_Prefix"]:
+    def prefixes(self, requests: Sequence["_Request"]) -> list["_Prefix"]:
         """The computed beginning of each request: its session so far, or its prompt, computed once."""
         found: list[_Prefix | None] = []
         for request in requests:
@@ -165,16 +149,16 @@ class LocalEngine:
             start = self._prefill([shared])[shared]
             cache = _Cache.of([start.kv] * len(prompts), max(map(len, prompts)))
             starts = torch.full((len(prompts),), len(shared))
-            self._forward([prompt[len(shared) :] for prompt in prompts], starts, cache)
+            self.forward([prompt[len(shared) :] for prompt in prompts], starts, cache)
             made |= {ids: _Prefix(ids, cache.row(i, len(ids))) for i, ids in enumerate(prompts)}
         return made
 
-    def _keep(self, request: "_Request", tokens: list[int], cache: "_Cache", row: int) -> None:
+    def keep(self, request: "_Request", cache: "_Cache", row: int) -> None:
         if request.sampling.session is not None:
-            ids = request.input_ids + tuple(tokens[:-1])  # the last token was sampled, never fed
+            ids = request.input_ids + tuple(request.tokens[:-1])  # the last token was sampled, never fed
             self._kept[request.sampling.session] = _Prefix(ids, cache.row(row, len(ids)))
 
-    def _forward(self, ids: Sequence[Sequence[int]], starts: torch.Tensor, cache: "_Cache") -> torch.Tensor:
+    def forward(self, ids: Sequence[Sequence[int]], starts: torch.Tensor, cache: "_Cache") -> torch.Tensor:
         """Feed `ids[i]` from position `starts[i]` on; returns the logits (batch, vocabulary) after each row."""
         device = self.model.device
         width = max(map(len, ids))
@@ -206,13 +190,89 @@ def check_kind(config: PreTrainedConfig) -> None:
 class _Request:
     input_ids: tuple[int, ...]
     sampling: Sampling
+    answer: asyncio.Future[Generation]
     aborted: bool = False
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    reason: FinishReason | None = None
+    """None until it has ended."""
+
+    @cached_property
+    def uniforms(self) -> np.ndarray:
+        return np.random.Generator(np.random.Philox(self.sampling.seed)).random(self.sampling.max_new_tokens)
+
+    def add(self, token: int, logprob: float) -> None:
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        if token in self.sampling.stop_token_ids:
+            self.reason = "stop"
+        elif len(self.tokens) >= self.sampling.max_new_tokens:
+            self.reason = "length"
+        elif self.aborted:
+            self.reason = "abort"
+
+    def generation(self) -> Generation:
+        assert self.reason
+        return Generation(self.tokens, self.logprobs, self.reason)
 
 
 class _Prefix(NamedTuple):
     ids: tuple[int, ...]
     kv: torch.Tensor
     """(layers, 2, key-value heads, tokens, head dimension)."""
+
+
+class _Batch:
+    """Requests that are sampled together, each a row of the cache."""
+
+    def __init__(self, engine: LocalEngine):
+        self.requests: list[_Request] = []
+        self._engine = engine
+        self._cache = _Cache.of([], 0)
+        self._lengths = torch.empty(0, dtype=torch.long)
+        """(requests,): tokens in the cache."""
+        self._logits = torch.empty(0)
+        """(requests, vocabulary), of the next token."""
+
+    def join(self, requests: Sequence[_Request]) -> None:
+        if not requests:
+            return
+        prefixes = self._engine.prefixes(requests)
+        room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
+        rows = self._cache.add([prefix.kv for prefix in prefixes], room)
+        new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
+        starts = torch.tensor([len(p.ids) for p in prefixes])
+        logits = self._engine.forward(new_ids, starts, rows)
+        lengths = starts + torch.tensor([len(ids) for ids in new_ids])
+        self._logits = torch.cat([self._logits, logits]) if self.requests else logits
+        self._lengths = torch.cat([self._lengths, lengths]) if self.requests else lengths
+        self.requests += requests
+
+    def step(self) -> list[_Request]:
+        """Sample a token of each request; returns those that have ended and leave."""
+        for i, request in enumerate(self.requests):
+            if forbidden := request.sampling.forbidden_token_ids:
+                self._logits[i, list(forbidden)] = -torch.inf
+        temperatures = torch.tensor([r.sampling.temperature for r in self.requests])
+        uniforms = torch.tensor([r.uniforms[len(r.tokens)] for r in self.requests])
+        drawn, logprobs = _draw(self._logits, temperatures, uniforms)
+        ended = []
+        for i, (request, token, logprob) in enumerate(
+            zip(self.requests, drawn.tolist(), logprobs.tolist(), strict=True)
+        ):
+            request.add(token, logprob)
+            if request.reason:
+                self._engine.keep(request, self._cache, i)
+                ended.append(request)
+        going = [i for i, request in enumerate(self.requests) if not request.reason]
+        if ended:
+            going = self._cache.select(going)
+            self.requests = [self.requests[i] for i in going]
+            self._lengths, drawn = self._lengths[going], drawn[going]
+        if going:
+            self._logits = self._engine.forward([(token,) for token in drawn.tolist()], self._lengths, self._cache)
+            self._lengths = self._lengths + 1
+        return ended
 
 
 class _Cache:
@@ -223,15 +283,30 @@ class _Cache:
     """
 
     def __init__(self, kv: torch.Tensor):
-        self._kv = kv  # (layers, 2, batch, heads, room, dimension)
+        self._all = self._kv = kv  # (layers, 2, batch, heads, room, dimension); the first rows of all are in use
 
     @classmethod
     def of(cls, rows: Sequence[torch.Tensor], room: int) -> "_Cache":
+        cache = cls(torch.empty(0, 0, 0, 0, 0, 0))
+        if rows:
+            cache.add(rows, room)
+        return cache
+
+    def add(self, rows: Sequence[torch.Tensor], room: int) -> "_Cache":
+        """Rows after the others, with room for so many tokens each; returns a cache of them alone, in the same memory."""
         layers, two, heads, _, dimension = rows[0].shape
-        kv = rows[0].new_zeros(layers, two, len(rows), heads, room, dimension)
-        for i, row in enumerate(rows):
-            kv[:, :, i, :, : row.shape[3]] = row
-        return cls(kv)
+        used, needed = self._kv.shape[2], self._kv.shape[2] + len(rows)
+        if needed > self._all.shape[2] or room > self._all.shape[4]:
+            if used:  # others will join, with longer dialogues
+                room = -(-max(room, self._all.shape[4]) // _ROOM) * _ROOM
+            grown = rows[0].new_zeros(layers, two, max(needed, self._all.shape[2]), heads, room, dimension)
+            if used:
+                grown[:, :, :used, :, : self._kv.shape[4]] = self._kv
+            self._all = grown
+        self._kv = self._all[:, :, :needed]
+        for i, row in enumerate(rows, start=used):
+            self._kv[:, :, i, :, : row.shape[3]] = row
+        return _Cache(self._kv[:, :, used:])
 
     def row(self, i: int, tokens: int) -> torch.Tensor:
         return self._kv[:, :, i, :, :tokens].clone()
@@ -269,10 +344,6 @@ class _Cache:
         return self._used
 
 
-def _uniforms(sampling: Sampling) -> np.ndarray:
-    return np.random.Generator(np.random.Philox(sampling.seed)).random(sampling.max_new_tokens)
-
-
 def _draw(
     logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -283,11 +354,3 @@ def _draw(
     sampled = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
     drawn = torch.where(temperatures > 0, sampled, logits.argmax(dim=-1))
     return drawn, logprobs.gather(1, drawn[:, None])[:, 0]
-
-
-def _finish_reason(tokens: list[int], request: _Request) -> FinishReason | None:
-    if tokens[-1] in request.sampling.stop_token_ids:
-        return "stop"
-    if len(tokens) >= request.sampling.max_new_tokens:
-        return "length"
-    return "abort" if request.aborted else None

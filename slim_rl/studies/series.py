@@ -71,7 +71,7 @@ class Models:
         engine: Engine
         if self._evaluate.server is None:
             model, tokenizer = load_model(checkpoint)
-            engine = LocalEngine(model)
+            engine = LocalEngine(model, continuous=self._model.continuous_batching)
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)

@@ -4,7 +4,7 @@ Past checkpoints as opponents: fictitious self-play (Heinrich et al. 2015).
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +28,18 @@ class Pool:
         writes: whether snapshots are written; of several processes that train together one does.
     """
 
-    def __init__(self, config: TrainConfig, folder: Path, model: PreTrainedModel, step: int, writes: bool = True):
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        model: PreTrainedModel,
+        step: int,
+        writes: bool = True,
+        make_engine: Callable[[PreTrainedModel], LocalEngine] = LocalEngine,
+    ):
         self.engines: dict[str, LocalEngine] = {}
         """The opponents in the pool by name, oldest first."""
-        self._config, self._folder, self._writes = config, folder, writes
+        self._config, self._folder, self._writes, self._make_engine = config, folder, writes, make_engine
         if config.snapshot_every is None:
             return
         past = range(0, step, config.snapshot_every)
@@ -53,7 +61,7 @@ class Pool:
 
     def _open(self, step: int, model: PreTrainedModel) -> None:
         if self._config.pool_size:
-            self.engines[_name(step)] = LocalEngine(model)
+            self.engines[_name(step)] = self._make_engine(model)
             for oldest in list(self.engines)[: -self._config.pool_size]:
                 del self.engines[oldest]
 
