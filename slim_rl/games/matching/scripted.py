@@ -248,8 +248,9 @@ def _habit(game: MatchingGame) -> float:
     limits = game.limits
     if game.turns + 2 >= limits.max_turns:
         return 1.0
-    read = limits.price if limits.patience is None else max(0, limits.patience - game.cells_asked(game.seats[0]))
-    return 0.15 + 0.5 * (read % 2)
+    if limits.patience is None:  # a price stays the same, so where it is even no later turn ends the questions sooner
+        return 0.35 + 0.5 * (limits.price % 2)
+    return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
