@@ -1,12 +1,12 @@
 """What the questions of a dialogue were good for, read as the partner reads them."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from slim_rl.games.matching.names import REVIEWERS, find_mentions
-from slim_rl.games.matching.questions import Pair, asked_cells, asks_something, named_pairs
+from slim_rl.games.matching.questions import Pair, asked_cells, named_pairs
 
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
 _REFUSES = re.compile(
@@ -16,63 +16,36 @@ _REFUSES = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-Seen = Mapping[str, Collection[Pair]]
-"""By seat: the (reviewer, paper) pairs whose score it sees from the start."""
-
 
 class Asked(NamedTuple):
-    """A question: a cell that a message asks for. Only such a question can be useful, known, ... or answered."""
+    """A cell that a message asks for."""
 
-    turn: int
-    """Which turn asks, from 0."""
-    cell: Pair | None
-    """None for a message that asks for something else."""
+    cell: Pair
     known: bool
     """The asker sees it."""
     repeated: bool
     """The asker asked for it before."""
-    unanswerable: bool
-    """The other player does not see it."""
     with_number: bool
     """The other player's next turn answers with a number."""
 
-    @property
-    def useful(self) -> bool:
-        """The asker neither sees it nor asked for it before."""
-        return self.cell is not None and not (self.known or self.repeated)
 
-
-def classify(turns: Sequence[tuple[str, str]], asker: str, seen: Seen, size: int) -> list[Asked]:
-    """The questions of one seat in an episode, in order. A message that asks for cells is a question for each of them.
+def classify(turns: Sequence[tuple[str, str]], asker: str, seen: Collection[Pair], size: int) -> list[Asked]:
+    """The cells that one seat asked for in an episode, in order.
 
     Args:
         turns: (seat, text) of all seats in order. A text may begin with a tag like "[message]"; with any other tag it
             asks for nothing.
-        seen: a seat that is missing sees nothing.
+        seen: the (reviewer, paper) pairs whose score the asker sees from the start.
         size: reviewers on the board.
     """
-    own, others = seen.get(asker, ()), [cells for seat, cells in seen.items() if seat != asker]
     found: list[Asked] = []
     for number, (seat, text) in enumerate(turns):
-        if seat != asker or not asks_something(message := _message(text)):
-            continue
-        cells = asked_cells(message, size)
-        if not cells:
-            found.append(Asked(number, None, known=False, repeated=False, unanswerable=False, with_number=False))
-            continue
-        told = _told(next((said for speaker, said in turns[number + 1 :] if speaker != asker), ""))
+        cells = asked_cells(_message(text), size) if seat == asker else []
+        told = _told(next((said for speaker, said in turns[number + 1 :] if speaker != asker), "")) if cells else ()
         before = {asked.cell for asked in found}
         for cell in cells:
-            found.append(
-                Asked(
-                    number,
-                    cell,
-                    known=cell in own,
-                    repeated=cell in before,
-                    unanswerable=bool(others) and not any(cell in other for other in others),
-                    with_number=any(cell in named or (not named and len(cells) == 1) for named in told),
-                )
-            )
+            with_number = any(cell in named or (not named and len(cells) == 1) for named in told)
+            found.append(Asked(cell, cell in seen, cell in before, with_number))
     return found
 
 

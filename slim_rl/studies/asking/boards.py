@@ -165,9 +165,9 @@ def _asked(episode: Episode, seat: str | None) -> list[tuple[Pair, str]]:
     boards = _numbers(episode)
     if seat not in boards:
         return []
-    seen = {name: [(int(r), int(p)) for r, p in np.argwhere(board >= 0)] for name, board in boards.items()}
+    seen = [(int(r), int(p)) for r, p in np.argwhere(boards[seat] >= 0)]
     turns = [(turn.seat, turn.text) for turn in episode.turns]
-    return [(asked.cell, _use(asked)) for asked in classify(turns, seat, seen, len(boards[seat])) if asked.cell]
+    return [(asked.cell, _use(asked)) for asked in classify(turns, seat, seen, len(boards[seat]))]
 
 
 def _use(asked: Asked) -> str:

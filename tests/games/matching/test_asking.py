@@ -1,14 +1,12 @@
 """What became of a seat's questions in its episode."""
 
-from collections import Counter
-
 from slim_rl.games.matching.asking import classify
 from slim_rl.games.matching.scripted import ShyPartner, reference_player
 
 AGENT, PARTNER = "player-1", "player-2"
 SIZE = 8
-USES = ("useful", "known", "repeated", "unanswerable", "with_number")
-SEEN = {AGENT: {(0, 0)}, PARTNER: {(0, 0), (0, 1), (1, 1)}}
+USES = ("known", "repeated", "with_number")
+SEEN = {(0, 0)}
 
 
 def uses(*dialogue):
@@ -30,17 +28,17 @@ def test_what_became_of_questions():
         "[message] Who is good at GloVe?",
         "[propose] Proposal:\nBLEU: Ava Li",
         "[propose] Is this a question?",
-    ) == [{"useful", "with_number"}, {"repeated"}, {"known", "with_number"}, {"useful", "unanswerable"}, set()]
+    ) == [{"with_number"}, {"repeated"}, {"known", "with_number"}, set()]
 
 
 def test_what_answers_a_question():
     asked = "[message] What is Ava Li's score for Electra?"
-    assert uses(asked, "[message] I don't know, 1 of my blanks.") == [{"useful"}]  # a refusal, whatever number it has
-    assert uses(asked, "[accept] 57") == [{"useful"}]
+    assert uses(asked, "[message] I don't know, 1 of my blanks.") == [set()]  # a refusal, whatever number it has
+    assert uses(asked, "[accept] 57") == [set()]
     assert uses(
         "[message] What is Ava Li's score for Electra? What is Sofia Patel's score for QuAC?",
         "[message] Ava Li's score for Electra is 57. I do not know Sofia Patel's score for QuAC.",
-    ) == [{"useful", "with_number"}, {"useful", "unanswerable"}]
+    ) == [{"with_number"}, set()]
 
 
 def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
@@ -50,14 +48,13 @@ def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
             AGENT: reference_player("asks-7-random", played, matching.parameters, 0),
             PARTNER: ShyPartner(played.view(PARTNER), matching.parameters, played.limits, seed=0),
         }
-        views = {seat: played.view(seat).mask for seat in players}
+        mask = played.view(AGENT).mask
         turns = []
         while seat := played.turn:
             turns.append((seat, players[seat].turn(played.observe(seat))))
             played.step(turns[-1][1])
-        seen = {s: {(r, p) for r in range(3) for p in range(3) if mask[r, p]} for s, mask in views.items()}
+        seen = {(r, p) for r in range(3) for p in range(3) if mask[r, p]}
         asked, metrics = classify(turns, AGENT, seen, 3), played.metrics()
-        counts = Counter(name for a in asked for name in ("useful", "with_number") if getattr(a, name))
         assert len(asked) == metrics[f"{AGENT}.cells_asked"] > 0
-        assert counts["useful"] == metrics[f"{AGENT}.useful_cells"]
-        assert counts["with_number"] == metrics[f"{AGENT}.answers"]
+        assert sum(not (a.known or a.repeated) for a in asked) == metrics[f"{AGENT}.useful_cells"]
+        assert sum(a.with_number for a in asked) == metrics[f"{AGENT}.answers"]
