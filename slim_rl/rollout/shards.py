@@ -225,22 +225,15 @@ class Shard:
         by_row = {"how": "left", "left_index": True, "right_index": True}  # join(suffixes=) is pandas 3's
         return table.select(plain).to_pandas().merge(pd.DataFrame(columns), **by_row, suffixes=("", ".metric"))
 
-    def dialogues(self) -> Iterator[tuple[list[str], list[str], list[str]]]:
-        """Seats, observations and messages of the turns of each episode, as text.
+    def dialogues(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Seats and messages of the turns of each episode, as text.
 
         Equal strings are one object, so a cache by text is fast.
         """
-        columns = [f"turns.list.element.{name}" for name in ("seat", "observation", "message")]
-        turns = self._read(columns)["turns"].combine_chunks()
-        fields = turns.values
-        seats = _texts(fields.field("seat"))
-        said = _written(fields.field("message"))
-        lists = fields.field("observation")
-        heard = _written(lists.flatten())
-        ends = (lists.offsets.to_numpy() - lists.offsets[0].as_py()).tolist()
-        observed = [heard[start] if end - start == 1 else "\n".join(heard[start:end]) for start, end in pairwise(ends)]
+        turns = self._read([f"turns.list.element.{name}" for name in ("seat", "message")])["turns"].combine_chunks()
+        seats, said = _texts(turns.values.field("seat")), _written(turns.values.field("message"))
         for start, end in pairwise(turns.offsets.to_pylist()):
-            yield seats[start:end], observed[start:end], said[start:end]
+            yield seats[start:end], said[start:end]
 
     def episodes(self, ids: Collection[str]) -> list[Episode]:
         """The episodes with these ids, without their tokens."""
@@ -270,7 +263,6 @@ class Shard:
 
 _STRINGS = [
     "turns.list.element.seat",
-    *(f"turns.list.element.observation.list.element.{name}" for name in ("text", "tool_calls")),
     *(f"turns.list.element.message.{name}" for name in ("text", "tool_calls")),
 ]
 

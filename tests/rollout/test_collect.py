@@ -65,7 +65,6 @@ def test_episodes_come_back_from_disk_as_they_were_and_concurrency_is_a_limit(tm
     assert (set(frame["turns"]), set(frame["step"]), set(frame["step.metric"])) == ({2.0}, {3}, {7.0})
     assert next(Shard(shards(tmp_path)[0]).dialogues()) == (
         ["a", "a"],
-        ["seen", "result\nmore"],
         ["said", '<tool_call>{"name": "add"}</tool_call>\n<tool_call>oops'],
     )
 

@@ -174,7 +174,7 @@ def read_accuracy(found: Found) -> Accuracy:
             reason = f"the first failed with {wrong['error'].iloc[0]!r}" if len(wrong) else "`dvc repro` plays them"
             raise UserError(f"There are no finished episodes in {folder} to analyze; {reason}.")
         episodes[model], failed[model] = measured(frame, model, least), len(wrong)
-        said = (said for path in shards(found.episodes / "held-out" / model) for _, _, said in Shard(path).dialogues())
+        said = (said for path in shards(found.episodes / "held-out" / model) for _, said in Shard(path).dialogues())
         replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
         if episodes[model].empty:
             raise UserError(

@@ -128,7 +128,7 @@ class Sample:
         """The id of every episode on disk, and its turns as (seat, text)."""
         for path in self.shards:
             shard = Shard(path)
-            for name, (seats, _, texts) in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
+            for name, (seats, texts) in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
                 yield name, list(zip(seats, texts, strict=True))
 
 
