@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
 
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.core.player import TextPlayer
@@ -149,6 +149,11 @@ class TextGameAdapter:
         """A text game holds nothing."""
 
 
+def as_game(game: AnyGame) -> Game:
+    """`game` itself, or a text game in its adapter."""
+    return TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
+
+
 class Taskset(Protocol):
     """Where a game's tasks come from.
 
@@ -263,7 +268,6 @@ class HasRules(Protocol):
 class Decision(NamedTuple):
     """A point where a seat has to decide, in a game small enough that all of them can be listed."""
 
-    name: str
     seat: str
     observations: list[str]
     """What the seat has read, turn by turn; one more than `turns`."""

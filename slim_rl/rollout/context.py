@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstrates, Game, Task, is_text_game
+from slim_rl.core.game import Demonstrates, Task, as_game
 from slim_rl.core.message import Tool, heard
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
@@ -45,14 +44,11 @@ def check_context(
 
 
 def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
-    loaded = game.taskset.load(task)
-    if is_text_game(loaded):
-        return ()
-    waiting = cast(Game, loaded)
+    loaded = as_game(game.taskset.load(task))
     try:
-        return waiting.tools(seat)
+        return loaded.tools(seat)
     finally:
-        asyncio.run(waiting.close())
+        asyncio.run(loaded.close())
 
 
 def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:

@@ -4,11 +4,11 @@ import asyncio
 import math
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from slim_rl.core.episode import Episode, Status, Turn
 from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
-from slim_rl.core.game import AnyGame, Game, TextGame, TextGameAdapter, is_text_game
+from slim_rl.core.game import AnyGame, Game, as_game
 from slim_rl.core.player import Player
 from slim_rl.players.policy import ContextFull, Interrupted, PolicyPlayer
 
@@ -26,7 +26,7 @@ async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], s
     Args:
         step_seconds: time limit of each call of the game's `observe` and `step`.
     """
-    waiting = TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
+    waiting = as_game(game)
     policies = {seat: player for seat, player in players.items() if isinstance(player, PolicyPlayer)}
     try:
         await _recall(episode, waiting, players, step_seconds)

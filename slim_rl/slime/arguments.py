@@ -29,8 +29,11 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
     """
     train, slime, model = parameters.train, parameters.slime, parameters.model
-    if any(game.seating.count("policy") > 1 for game in parameters.games.values()):
-        _check_several_policies(parameters)
+    several = any(game.seating.count("policy") > 1 for game in parameters.games.values())
+    if several and "--partial-rollout" in slime.arguments:
+        raise UserError(
+            "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
+        )
     flags: dict[str, object] = {
         # Who trains where
         "actor-num-nodes": slime.nodes,
@@ -126,14 +129,6 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     # Not both: the parsers also refuse a value that a later one replaces.
     ours = {name: value for name, value in flags.items() if name not in taken_back and f"--{name}" not in given}
     return [*model_arguments(parameters, base), *_spelled(ours), *given]
-
-
-def _check_several_policies(parameters: RunParameters) -> None:
-    """What SLIME cannot do with episodes in which the policy has several seats. Raises UserError."""
-    if "--partial-rollout" in parameters.slime.arguments:
-        raise UserError(
-            "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
-        )
 
 
 def model_arguments(parameters: RunParameters, base: Path) -> list[str]:

@@ -39,9 +39,6 @@ class Policy(NamedTuple):
     engine: Engine
     rules: PolicyRules
 
-    def maker(self) -> PlayerMaker:
-        return self.rules.maker(self.engine)
-
 
 class Models:
     """Loads checkpoints; a context manager, because `evaluate.server` starts a process for each.
@@ -141,7 +138,8 @@ class Evaluation:
             names = set(seating)
             seated = {player: make() for player, make in (makers or {}).items()}
             for player in names & {*self.checkpoints, *self.snapshots} - set(seated):
-                seated[player] = self.policy(player).maker()
+                engine, rules = self.policy(player)
+                seated[player] = rules.maker(engine)
             seated |= service_makers(names, self.services)
             seated |= checkpoint_makers(names, self.model, self.evaluate.temperature)
             return Seating({game.name: game}, seated, self.seed)

@@ -75,8 +75,7 @@ class KuhnTaskset(TextArenaTaskset):
                 turns.append(move)
             game.step(move)
         observations.append(game.observe(seat))
-        said = "".join(f", {move.strip('[]')}" for move in history)
-        return Decision(f"{seat}: {card}{said}", seat, observations, turns, self.legal_moves(game))
+        return Decision(seat, observations, turns, self.legal_moves(game))
 
     def solve(self, probabilities: Sequence[Sequence[float]]) -> dict[str, float]:
         """In chips per hand: `exploitability`, 0 in equilibrium, and `value_first`, what the first seat wins if both

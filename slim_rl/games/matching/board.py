@@ -136,11 +136,7 @@ def assignment_by_view(board: Board, known: np.ndarray) -> np.ndarray:
 
     Ties are broken as in DialOp's `find_max_value_known_assignment`: scipy gets the same numbers.
     """
-    return _choice(board.table, known)
-
-
-def _choice(table: np.ndarray, known: np.ndarray) -> np.ndarray:
-    return optimal_assignment(_view(table, known))
+    return optimal_assignment(_view(board.table, known))
 
 
 def _view(values: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -256,7 +252,7 @@ def _beat_each_player(tables: np.ndarray, masks: np.ndarray, stake: float, rewar
 
     def beaten(i: int, mask: np.ndarray) -> bool:
         table = tables[..., i]
-        return assignment_value(table, _choice(table, mask)) * stake < best[i]
+        return assignment_value(table, optimal_assignment(_view(table, mask))) * stake < best[i]
 
     return alive[[i for i in near.tolist() if all(beaten(i, mask) for mask in unsure[..., i])]]
 
@@ -325,7 +321,7 @@ def posterior_mean(
     without selection, to within half a point).
     """
     known, truth = board.masks[player][..., None], board.table[..., None].astype(np.int16)
-    own = _choice(board.table, board.masks[player])
+    own = assignment_by_view(board, board.masks[player])
     total, found = np.zeros_like(board.table), 0
     for _ in range(_MAX_BATCHES):
         seen = _draw_mask(_SAMPLES, rng, parameters, 1 - player)

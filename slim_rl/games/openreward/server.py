@@ -23,7 +23,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slim_rl.core.errors import EpisodeFailed, UserError
-from slim_rl.core.game import AnyGame, Game, HasPlayers, Purpose, Task, TextGame, TextGameAdapter, is_text_game, seed_of
+from slim_rl.core.game import HasPlayers, Purpose, Task, as_game, is_text_game, seed_of
 from slim_rl.core.message import Message, Tool, ToolCall, said, text_of
 from slim_rl.core.player import Player, TextSeat
 from slim_rl.core.tools import ToolGame
@@ -55,7 +55,7 @@ class Seat:
         names = of.parameters.seating
         loaded = of.taskset.load(task)
         self._seat = of.taskset.seats[names.index("policy")]
-        self._game = _as_game(loaded)
+        self._game = as_game(loaded)
         self._tools = isinstance(loaded, ToolGame)
         self._others: dict[str, Player] = {}
         for seat, name in zip(of.taskset.seats, names, strict=True):
@@ -337,10 +337,6 @@ async def _as_json(request: web.Request, handler: Any) -> web.StreamResponse:
 
 async def _healthy(request: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
-
-
-def _as_game(game: AnyGame) -> Game:
-    return TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
 
 
 def _sid(request: web.Request) -> str:

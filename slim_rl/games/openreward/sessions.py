@@ -7,7 +7,7 @@ from pathlib import Path
 
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.games.openreward.client import Connection, delete
-from slim_rl.runtime.journal import Journal, read_lines
+from slim_rl.runtime.journal import Journal, append_line, read_lines
 
 FOLDER = Path(".work/openreward")
 
@@ -43,7 +43,7 @@ class OpenSessions:
                 with suppress(GameFailed, UserError):  # it stays in the journal
                     await delete(connection, sid)
                     deleted += 1
-                    _append(path, self._address, sid, False)
+                    append_line(path, self._line(sid, False))
             if not any(open_in(path).values()):
                 path.unlink(missing_ok=True)
         return deleted
@@ -51,7 +51,10 @@ class OpenSessions:
     def _note(self, sid: str, is_open: bool) -> None:
         if self._journal is None or self._journal[0] != _process():  # after a fork
             self._journal = _process(), Journal(FOLDER / f"{_process()}.jsonl")
-        self._journal[1].append({"address": self._address, "session": sid, "open": is_open})
+        self._journal[1].append(self._line(sid, is_open))
+
+    def _line(self, sid: str, is_open: bool) -> dict[str, object]:
+        return {"address": self._address, "session": sid, "open": is_open}
 
 
 def open_in(path: Path) -> dict[str, list[str]]:
@@ -66,12 +69,6 @@ def open_in(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def _append(path: Path, address: str, sid: str, is_open: bool) -> None:
-    journal = Journal(path)
-    journal.append({"address": address, "session": sid, "open": is_open})
-    journal.close()
-
-
 def _process(pid: int | None = None) -> str:
     """HOST-PID-START of a process; numbers are given again, so the time of its start belongs to its name."""
     pid = pid or os.getpid()
@@ -84,12 +81,10 @@ def _process(pid: int | None = None) -> str:
 
 def _alive(name: str) -> bool:
     pid = int(name.split("-")[-2])
-    if name != _process(pid):
-        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return name == _process(pid)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from slim_rl.core.errors import UserError
+from slim_rl.games import file_name
 from slim_rl.games.openreward.tasks import KEY
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.journal import Journal, read_lines
@@ -183,7 +184,7 @@ class _Specs:
         self._read: dict[str, dict[str, Mapping[str, Any]]] = {}
 
     def of(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        game = row["game"].replace(":", "-").replace("/", "-")
+        game = file_name(row["game"])
         if game not in self._read:
             lines = (line for path in sorted((GAMES / game).glob("*.jsonl")) for line in read_lines(path))
             self._read[game] = {line["game_id"]: line["game_state"] for line in lines}
