@@ -46,6 +46,15 @@ class Compared(NamedTuple):
     """Columns of `table`, and what to call them."""
 
 
+def differences(metrics: Mapping[str, str]) -> list[Column]:
+    """Base, trained and their difference, for each metric that has a title."""
+    columns = []
+    for metric, title in metrics.items():
+        columns += [Column(f"{title}, base", f"base.{metric}"), Column("trained", f"trained.{metric}")]
+        columns += [Column("difference", f"comparison.{metric}_difference", "+.3f")]
+    return columns
+
+
 class Run(NamedTuple):
     """One game of one experiment."""
 

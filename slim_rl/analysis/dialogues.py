@@ -112,6 +112,14 @@ def to_json(
     return Markup(whole.replace("<", "\\u003c"))  # so that no text can end the script element it stands in
 
 
+def of_models(base: pd.DataFrame, trained: pd.DataFrame, training: pd.DataFrame, label: Callable[[Any], str]) -> Markup:
+    """`to_json` of the episodes that `choose` takes; `label` says what their lines say of a row."""
+    chosen = choose(base, trained, training)
+    return to_json(
+        [Shown(who, Path(row.shard), row.episode_id, row.reward, label(row), f"{label(row)}.") for who, row in chosen]
+    )
+
+
 def _episodes(shown: Sequence[Shown]) -> dict[str, Episode]:
     """By id; every shard is read once."""
     wanted: dict[Path, set[str]] = {}

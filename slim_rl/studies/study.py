@@ -21,6 +21,14 @@ if TYPE_CHECKING:  # `analyze` loads no model
     from slim_rl.studies.series import Evaluation, Series
 
 
+def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
+    """Of `read_frame`: finished episodes that have a reward, with `reward`, the mean over the seats of `player`."""
+    frame = frame[frame["status"] != "failed"]
+    seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
+    own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
+    return frame.assign(reward=pd.DataFrame(own).mean(axis=1)).dropna(subset="reward").reset_index(drop=True)
+
+
 @dataclass(frozen=True)
 class Found:
     """What a report is made from: the episodes of one game."""

@@ -15,7 +15,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.rollout.shards import Shard, shards
 from slim_rl.rollout.summary import pass_at_k
 from slim_rl.studies.accuracy.parameters import Parameters
-from slim_rl.studies.study import Found
+from slim_rl.studies.study import Found, rewarded
 
 MODELS = ("base", "trained")
 MOSTLY = 0.5
@@ -25,14 +25,10 @@ _OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "
 
 
 def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
-    """Finished episodes of `player` that have a reward, with `reward` (the mean of its seats), `passed` (0 or 1), `truncated`,
-    `malformed_calls` if the game counts calls by status, and the game's metrics."""
-    frame = frame[frame["status"] != "failed"].reset_index(drop=True)
-    seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
-    own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
-    frame = frame.assign(reward=pd.DataFrame(own).mean(axis=1)).dropna(subset="reward").reset_index(drop=True)
-    reward = frame["reward"]
-    passed, truncated = reward >= pass_reward - 1e-9, frame["status"] == "truncated"
+    """What `rewarded` gives, with `passed` (0 or 1), `truncated`, `malformed_calls` if the game counts calls by status,
+    and the game's metrics."""
+    frame = rewarded(frame, player)
+    passed, truncated = frame["reward"] >= pass_reward - 1e-9, frame["status"] == "truncated"
     frame = frame.assign(truncated=truncated.astype(float), passed=passed.astype(float))
     malformed = [column for column in frame if column.startswith("calls.")]
     return frame.assign(malformed_calls=frame[malformed].sum(axis=1)) if malformed else frame

@@ -14,7 +14,7 @@ import pandas as pd
 from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
 from slim_rl.core.errors import UserError
 from slim_rl.studies.calls.parameters import Parameters
-from slim_rl.studies.study import Found
+from slim_rl.studies.study import Found, rewarded
 
 MODELS = ("base", "trained")
 MIN_TASKS = 100
@@ -32,15 +32,6 @@ Outcome = Literal["supported", "calls more without gain", "gains without calling
 class Criterion(NamedTuple):
     met: bool
     text: str
-
-
-def measured(frame: pd.DataFrame, player: str) -> pd.DataFrame:
-    """Finished episodes that have a reward, with `reward` and `calls` of `player`."""
-    frame = frame[frame["status"] != "failed"]
-    seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
-    own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
-    frame = frame.assign(reward=pd.DataFrame(own).mean(axis=1))
-    return frame.dropna(subset="reward").reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,13 +183,13 @@ def read_calls(found: Found) -> Calls:
     episodes, arms = {}, {}
     for player in (*MODELS, *found.parameters.references):
         frame = found.series(f"held-out/{player}")
-        episodes[player] = measured(frame, player) if len(frame) else frame
+        episodes[player] = rewarded(frame, player) if len(frame) else frame
         if episodes[player].empty:
             folder = found.episodes / "held-out" / player
             raise UserError(f"There are no finished episodes in {folder} to analyze; `dvc repro` plays them.")
     for model in MODELS:
         names = ["forbidden", *(f"forced-{k}" for k in found.parameters.forced)]
         frames = {arm: found.series(f"intervention/{model}-{arm}") for arm in names}
-        arms[model] = {arm: measured(frame, model) for arm, frame in frames.items() if len(frame)}
+        arms[model] = {arm: rewarded(frame, model) for arm, frame in frames.items() if len(frame)}
     training = found.training()
-    return Calls(episodes, arms, measured(training, "policy") if len(training) else training, found.parameters)
+    return Calls(episodes, arms, rewarded(training, "policy") if len(training) else training, found.parameters)
