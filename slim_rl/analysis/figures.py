@@ -32,8 +32,6 @@ WIDTH = 4.8
 """Inches: a column of print, and legible on a phone."""
 LINES = tuple(zip((BLUE, VERMILLION, GREEN, PURPLE, GREY), ("-", "--", "-.", ":", (0, (1, 3))), strict=True))
 """Colour and line style of several curves."""
-PLAYERS = {"base": (VERMILLION, "o"), "trained": (BLUE, "s")}
-"""Colour and marker of the models."""
 _STYLE = {
     "font.size": 9,
     "legend.fontsize": 8,
@@ -73,20 +71,6 @@ def legend(axes: Axes, columns: int) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
 
 
-def intervals(
-    errorbar: Callable[..., object],
-    places: Sequence[float],
-    points: Sequence[Estimate],
-    along_x: bool = False,
-    **style: Any,
-) -> None:
-    """Draw means with their intervals at `places` on the other axis."""
-    means = np.array([p.mean for p in points])
-    reach = np.abs(np.array([[p.low, p.high] for p in points]).reshape(-1, 2).T - means)
-    x, y = (means, places) if along_x else (places, means)
-    errorbar(x, y, **{"xerr" if along_x else "yerr": reach}, elinewidth=1, **style)
-
-
 @with_style
 def training_figure(curves: pd.DataFrame, columns: Mapping[str, str], label: str) -> Figure:
     """Columns of `step_estimates`, and what to call each, over training; `label` is the vertical axis'."""
@@ -103,12 +87,18 @@ def training_figure(curves: pd.DataFrame, columns: Mapping[str, str], label: str
 @with_style
 def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) -> Figure:
     """For every run its name, reward of base and trained model, and a mark to measure both against."""
-    figure, axes = dot_plot([name for name, *_ in reversed(runs)], "reward")
+    figure = Figure((WIDTH, 0.9 + 0.27 * len(runs)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_yticks(range(len(runs)), [name for name, *_ in reversed(runs)])
+    axes.set(xlabel="reward", ylim=(-0.6, len(runs) - 0.4))
+    axes.grid(axis="y", linewidth=0.4, color=LINE)
+    axes.set_axisbelow(True)
     for y, (_, base, trained, mark) in enumerate(reversed(runs)):
         if mark is not None:
             axes.plot([mark], [y], "D", color=GREEN)
-        intervals(axes.errorbar, [y], [base], True, fmt="o", color=VERMILLION, markerfacecolor=PAPER)
-        intervals(axes.errorbar, [y], [trained], True, fmt="s", color=BLUE)
+        for one, sign, colour, face in ((base, "o", VERMILLION, PAPER), (trained, "s", BLUE, BLUE)):
+            reach = np.abs([[one.low - one.mean], [one.high - one.mean]])
+            axes.errorbar([one.mean], [y], xerr=reach, elinewidth=1, fmt=sign, color=colour, markerfacecolor=face)
     return figure
 
 
@@ -131,17 +121,6 @@ def curves_figure(runs: Sequence[pd.DataFrame], columns: Mapping[str, str]) -> F
     panels[-1].set(xlabel="training step")
     whole_numbers(panels[-1])
     return figure
-
-
-def dot_plot(names: Sequence[str], label: str) -> tuple[Figure, Axes]:
-    """An empty figure with a line for each name, from below; `label` is the horizontal axis'."""
-    figure = Figure((WIDTH, 0.9 + 0.27 * len(names)), layout="constrained")
-    axes = figure.subplots()
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel=label, ylim=(-0.6, len(names) - 0.4))
-    axes.grid(axis="y", linewidth=0.4, color=LINE)
-    axes.set_axisbelow(True)
-    return figure, axes
 
 
 @with_style

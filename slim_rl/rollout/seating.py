@@ -107,15 +107,13 @@ class PolicyRules:
     max_turn_tokens: int
     temperature: float
 
+    def sampling(self, seat: Seat) -> Sampling:
+        session = f"{seat.request.episode_id}/{seat.name}"
+        return Sampling(self.max_turn_tokens, self.temperature, seed=seat.seed, session=session)
+
     def maker(self, engine: Engine, trained: bool = True) -> PlayerMaker:
         """A policy that samples from `engine`; `trained` if its trace becomes part of the episode."""
-
-        def make(seat: Seat) -> Player:
-            session = f"{seat.request.episode_id}/{seat.name}"
-            sampling = Sampling(self.max_turn_tokens, self.temperature, seed=seat.seed, session=session)
-            return PolicyPlayer(engine, self.renderer, sampling, trained)
-
-        return make
+        return lambda seat: PolicyPlayer(engine, self.renderer, self.sampling(seat), trained)
 
 
 def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker]:

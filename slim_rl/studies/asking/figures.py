@@ -11,7 +11,7 @@ from slim_rl.analysis.figures import BLUE, GREEN, GREY, VERMILLION, WIDTH, curve
 from slim_rl.studies.asking.findings import FOLLOWERS, VARIED
 from slim_rl.studies.asking.measures import Sample, title
 
-_PLAYERS = {**figures.PLAYERS, "optimal": (GREEN, "D")}
+_PLAYERS = {"base": (VERMILLION, "o"), "trained": (BLUE, "s"), "optimal": (GREEN, "D")}
 _LINES = {"optimal": "-.", "base-asks-on": "--", "bayes": ":"}
 """References in the training figure: those that a policy should reach, beat and leave behind."""
 

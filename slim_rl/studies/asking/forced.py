@@ -25,7 +25,6 @@ import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
-from slim_rl.engines.engine import Sampling
 from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.questions import asked_cells, asks_something
@@ -156,10 +155,8 @@ def message_beginning(renderer: Renderer) -> tuple[int, ...]:
 
 def _maker(policy: Policy, player: Callable[..., PolicyPlayer], seated: bool = False) -> PlayerMaker:
     def make(seat: Seat) -> PolicyPlayer:
-        session = f"{seat.request.episode_id}/{seat.name}"
         rules = policy.rules
-        sampling = Sampling(rules.max_turn_tokens, rules.temperature, seed=seat.seed, session=session)
-        return player(policy.engine, rules.renderer, sampling, **({"seat": seat} if seated else {}))
+        return player(policy.engine, rules.renderer, rules.sampling(seat), **({"seat": seat} if seated else {}))
 
     return make
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from slim_rl.core.message import Message, Tool
 from slim_rl.core.player import Player
-from slim_rl.engines.engine import Sampling
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.studies.series import Policy
@@ -49,9 +48,7 @@ def forced_maker(arm: str, policy: Policy, caller: str | None) -> PlayerMaker:
     rules = policy.rules
 
     def make(seat: Seat) -> PolicyPlayer:
-        session = f"{seat.request.episode_id}/{seat.name}"
-        sampling = Sampling(rules.max_turn_tokens, rules.temperature, seed=seat.seed, session=session)
-        sampling = replace(sampling, forbidden_token_ids=rules.renderer.call_token_ids)
+        sampling = replace(rules.sampling(seat), forbidden_token_ids=rules.renderer.call_token_ids)
         calls = 0 if arm == FORBIDDEN else int(arm.removeprefix("forced-"))
         forces: Any = seat.of.taskset
         made = forces.player(caller, seat.game, seat.name, seat.seed) if calls else None
