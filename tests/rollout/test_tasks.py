@@ -34,6 +34,7 @@ def everything_read(game, task):
     ("name", "parameters"),
     [
         *((name, two_seats(name)) for name in GAMES),
+        ("matching", {"on_the_fly": True}),
         ("matching", {"selection": "dialop"}),
     ],
 )
@@ -54,13 +55,24 @@ def test_the_file_of_a_game_has_its_name_and_format(tmp_path):
     assert tasks_path(tmp_path, game_of("matching"), "evaluate") == tmp_path / "matching/evaluate.jsonl"
 
 
-def test_every_series_has_its_own_boards_and_always_the_same():
-    taskset, again, other = (game_of("matching", seed=seed).taskset for seed in (0, 0, 1))
-    tasks = [task for name in ("train", "evaluate", "demonstrations") for task in taskset.tasks(name, 40)]
-    assert len({json.dumps(task.state["table"]) for task in tasks}) == 120
-    assert list(again.tasks("train", 40)) == tasks[:40]
-    assert list(taskset.tasks("train", 3)) == tasks[:3]
-    assert not {task.game_id for task in tasks} & {task.game_id for task in other.tasks("train", 40)}
+def test_on_the_fly_a_task_is_a_seed_and_always_the_same_board():
+    taskset = game_of("matching", on_the_fly=True).taskset
+    series = {name: list(taskset.tasks(name, 40)) for name in ("train", "evaluate", "demonstrations")}
+    for tasks in (series["train"], series["evaluate"]):
+        assert all(set(task.state) == {"seed", "max_turns", "price"} and task.prompt == "" for task in tasks)
+
+    def board(taskset, task):
+        return json.dumps(taskset.load(task).board.to_game_state())
+
+    boards = {task.game_id: board(taskset, task) for tasks in series.values() for task in tasks}
+    assert len(boards) == len(set(boards.values())) == 120  # every task of every series has its own board
+    again = game_of("matching", on_the_fly=True).taskset
+    assert list(again.tasks("train", 40)) == series["train"]
+    for task in series["train"][::-1]:
+        assert board(again, task) == boards[task.game_id]
+    other = game_of("matching", seed=1, on_the_fly=True).taskset
+    assert not set(boards) & {task.game_id for task in other.tasks("train", 40)}
+    assert list(taskset.tasks("train", 3)) == series["train"][:3]
 
 
 def as_line(task):

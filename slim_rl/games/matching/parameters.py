@@ -31,6 +31,8 @@ class Parameters(GameParameters):
     stake: float = Field(1.4, ge=1)
     """Keep a board if its pooled optimum is more than this multiple of a baseline: with `stakes` the mean over all
     assignments, with `dialop` what each player would choose alone."""
+    on_the_fly: bool = False
+    """Store only seeds in the games file, and make each board when it is played."""
     always_accept: bool = True
     """The partner accepts every full proposal, so the reward measures the proposal alone."""
     patience: tuple[int, int] | None = None

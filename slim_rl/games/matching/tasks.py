@@ -1,6 +1,7 @@
 """The tasks of the matching game: boards, players, demonstrations, and the rules for a chat model."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class MatchingTaskset:
         self.parameters, self._seed = parameters, seed
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        """A task's state is a board as DialOp records it, see `Board.to_game_state`, and what asking costs there.
+        """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed
+        (not in demonstrations, which no file stores); and what asking costs there.
 
         Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
         after many answers has to read scores first. Their turns have nothing to do with the partner's patience, and are
@@ -43,28 +45,38 @@ class MatchingTaskset:
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
         shown = purpose == "demonstrations"
-        for number, board in enumerate(generate_boards(count, seed, given)):
+        boards = [None] * count if given.on_the_fly and not shown else generate_boards(count, seed, given)
+        for number, board in enumerate(boards):
             rng = np.random.default_rng([seed, number])
             most, sees_more = next((few, more) for share, few, more in _LESSONS if number < count * share)
-            board = _with_more_seen(board, rng) if shown and sees_more else board
+            state: dict[str, Any] = {"seed": (seed + 1 << 32) + number}
+            if board is not None:
+                board = _with_more_seen(board, rng) if shown and sees_more else board
+                state = board.to_game_state()
             limits = _drawn_limits(given, rng)
             if shown and limits.of_asking:
                 limits = limits._replace(max_turns=2 * int(rng.integers(1, _most_turns(given) // 2 + 1)))
-            state = {**board.to_game_state(), "max_turns": limits.max_turns, "price": limits.price}
+            state |= {"max_turns": limits.max_turns, "price": limits.price}
             if limits.patience is not None:
                 state["patience"] = limits.patience
             if shown:
                 # The same number for a block of tasks, so that a batch of demonstrations has little padding.
                 block = np.random.default_rng([seed, number // _BLOCK])
                 state["questions"] = int(block.integers(min(most, given.max_questions) + 1))
-            opening = prompt(board.numbers(0), board.private, limits, short=given.instructions == "short")
-            yield Task(f"{name}-{number}", opening, state)
+            opening = "" if board is None else self._prompt(board, limits)
+            yield Task(f"{name}{'-seed' * (board is None)}-{number}", opening, state)
+
+    def _prompt(self, board: Board, limits: Limits) -> str:
+        return prompt(board.numbers(0), board.private, limits, short=self.parameters.instructions == "short")
 
     def check(self, task: Task) -> None:
         self.load(task)
 
     def load(self, task: Task) -> MatchingGame:
-        board = Board.from_game_state(task.state)
+        if "seed" in task.state:
+            [board] = generate_boards(1, _whole(task, "seed"), self.parameters)
+        else:
+            board = Board.from_game_state(task.state)
         limits = Limits(
             min(_whole(task, "max_turns", self.parameters.max_turns), self.parameters.max_turns),
             _whole(task, "patience") if "patience" in task.state else None,

@@ -102,13 +102,13 @@ def test_bounds_that_make_no_sense_are_rejected(bounds):
         Parameters(**bounds)
 
 
-def test_a_damaged_board_or_limit_is_rejected():
+def test_a_damaged_seed_or_board_is_rejected():
     taskset = MatchingTaskset(Parameters(), seed=0)
     [task] = taskset.tasks("train", 1)
     taskset.check(task)
     damaged = [({**task.state, "mask1": [[1]]}, "mask1 must be")]
     damaged += [({**task.state, name: -1}, f"its {name} is -1, not a whole") for name in ("price", "patience")]
-    damaged += [({**task.state, "price": price}, r"its price is .*, not a whole number") for price in ("1", 1.5, True)]
+    damaged += [({"seed": seed}, r"its seed is .*, not a whole number") for seed in ("1", -1, 1.5, True, None)]
     for (state, reason), use in product(damaged, (taskset.check, taskset.load)):
         with pytest.raises(ValueError, match=reason):
             use(Task("one", state=state))
