@@ -144,6 +144,18 @@ def test_samples_follow_the_models_distribution(model, engine):
     assert torch.all((counts / 3000 - probabilities).abs()[top] < 4 * error[top])
 
 
+@pytest.mark.parametrize("session", ["it", None])
+def test_an_abort_ends_a_request_with_the_tokens_there_are(engine, session):
+    async def aborted():
+        request = asyncio.create_task(engine.generate(PROMPTS[0], Sampling(500, session="it")))
+        await asyncio.sleep(0.1)
+        engine.abort(session)
+        return await request
+
+    answer = asyncio.run(aborted())
+    assert answer.finish_reason == "abort" and 0 < len(answer.token_ids) < 500
+
+
 def test_an_error_reaches_everyone_who_waits(engine):
     async def all_fail():
         requests = [engine.generate([10**6], Sampling(2)) for _ in range(3)]
