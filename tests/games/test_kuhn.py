@@ -132,9 +132,7 @@ def test_every_other_strategy_can_be_exploited(taskset):
     assert taskset.solve(UNIFORM) == {"exploitability": pytest.approx(11 / 24), "value_first": pytest.approx(1 / 8)}
 
 
-@pytest.mark.parametrize(
-    "names", [("scripted", "scripted"), ("random", "scripted"), ("scripted", "random"), ("random", "random")]
-)
+@pytest.mark.parametrize("names", [("random", "scripted"), ("scripted", "random")])
 def test_what_players_win_agrees_with_what_is_computed(taskset, names, play_out):
     odds = {"scripted": equilibrium(1 / 3), "random": UNIFORM}
     expected = taskset.solve(odds[names[0]][:6] + odds[names[1]][6:])["value_first"]

@@ -75,13 +75,13 @@ def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_cont
     def shown(purpose, count):
         return [taskset.demonstrate(task, taskset.seats[n % 2]) for n, task in enumerate(taskset.tasks(purpose, count))]
 
-    tokenizer = small_tokenizer(chat_corpus(shown("demonstrations", 512)), taskset.words)
+    tokenizer = small_tokenizer(chat_corpus(shown("demonstrations", 256)), taskset.words)
 
     def length(text):
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     assert [length(f"[{cell}]") for cell in range(9)] == [1] * 9
-    observations = [demo.observations for demo in shown("evaluate", 200)]
+    observations = [demo.observations for demo in shown("evaluate", 100)]
     lengths = [[length("user\n" + text) for text in texts] for texts in observations]
     first, later = [game[0] for game in lengths], [tokens for game in lengths for tokens in game[1:]]
     # "user", reports of two moves, a heading, three rows, a heading, free moves of up to three rows; in rare cases a

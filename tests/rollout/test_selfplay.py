@@ -125,7 +125,7 @@ def checkpoints(tmp_path_factory):
     @cache
     def folder(game):
         path, at = tmp_path_factory.mktemp(game), setting(game)
-        save_model(path / "model", tiny_qwen(at.tokenizer, 1500, seed=3), at.tokenizer)
+        save_model(path / "model", tiny_qwen(at.tokenizer, 1500, seed=3, layers=1, hidden_size=32), at.tokenizer)
         return path / "model"
 
     return folder
@@ -136,11 +136,11 @@ def checkpoints(tmp_path_factory):
 def test_every_player_plays_whole_games_in_either_seat_and_is_not_trained(game, other, checkpoints):
     name = f"checkpoint:{checkpoints(game)}" if other == "checkpoint" else other
     at = setting(game, ("policy", name), rotate=True)
-    engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1))
+    engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1, layers=1, hidden_size=32))
     makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, ModelConfig(turn_tokens=16), 1.0)}
     seating = Seating({game: at.game}, makers, seed=0)
     seats = at.game.taskset.seats
-    for number, task in enumerate(at.tasks[:4]):
+    for number, task in enumerate(at.tasks[:2]):
         players = at.game.parameters.seated(number)
         assert players == (("policy", name), (name, "policy"))[number % 2]
         episode = asyncio.run(seating.play(Request(f"e/{number}", game, task, players)))

@@ -17,7 +17,6 @@ from slim_rl.games.matching.board import (
     assignment_value,
     draw,
     generate_boards,
-    optimal_assignment,
     passes,
     posterior_mean,
 )
@@ -134,7 +133,7 @@ def test_every_board_satisfies_the_rules(size, seed, selection, stake):
 @pytest.mark.parametrize(
     ("size", "selection", "stake", "count"),
     [
-        (8, "dialop", 1.25, 30_000),
+        (8, "dialop", 1.25, 10_000),
         (8, "dialop", 1.1, 3_000),  # many near the line
         (7, "dialop", 1.1, 1_000),
         (6, "dialop", 1.1, 1_000),
@@ -173,7 +172,7 @@ def test_ties_are_broken_as_in_dialop(size, values):
 
 
 def test_boards_are_distributed_as_the_plain_rules_distribute_them():
-    config = Parameters(size=3, selection="dialop")
+    config = Parameters(size=3, selection="dialop", stake=1.1)
     ours = list(generate_boards(1_000, 5, config))
     plain = list(plain_boards(400, 6, config))
 
@@ -239,16 +238,3 @@ def test_a_view_that_cannot_occur_is_expected_at_50(monkeypatch):
     board.masks[0, 0, 0] = False
     mean = posterior_mean(board, 0, Parameters(size=3, stake=50), np.random.default_rng(0))
     assert mean[0, 0] == 50 and (mean.ravel()[1:] == 7).all()
-
-
-@pytest.mark.parametrize(("selection", "leaks"), [("dialop", True), ("stakes", False)])
-def test_dialop_tells_a_player_who_asks_nothing_what_stakes_does_not(selection, leaks):
-    config = Parameters(size=3, selection=selection)
-    rng = np.random.default_rng(1)
-    gains = []
-    for board in generate_boards(100, 21, config):
-        bayes = optimal_assignment(posterior_mean(board, 0, config, rng, accepted=300))
-        own = assignment_by_view(board, board.masks[0])
-        gain = assignment_value(board.table, bayes) - assignment_value(board.table, own)
-        gains.append(gain / board.best_assignment_reward)
-    assert (np.mean(gains) > 0.15) == leaks

@@ -124,7 +124,7 @@ def test_a_message_that_quotes_a_proposal_is_a_message():
 def earned(play_out):
     """The metrics and rewards of a player without a model with a shy partner, board by board, as a dict of arrays."""
 
-    def earned(name, count=200, opponent="scripted", **parameters):
+    def earned(name, count, opponent="scripted", **parameters):
         taskset = MatchingTaskset(Parameters(max_turns=30, **parameters), seed=1)
         episodes = [
             play_out(taskset, task, (name, opponent), number)
@@ -138,7 +138,7 @@ def earned(play_out):
 
 
 def test_reference_players_earn_what_they_earned_in_larger_measurements(earned):
-    """Means at N = 3 with `stakes`, over many boards; 200 boards have a standard error of about .013."""
+    """Means at N = 3 with `stakes`, over many boards; 100 boards have a standard error of about .018."""
     measured = {
         "random": 0.656,
         "own-view": 0.796,
@@ -148,14 +148,15 @@ def test_reference_players_earn_what_they_earned_in_larger_measurements(earned):
         "asks-7-random": 0.994,
     }
     for name, mean in measured.items():
-        assert earned(name)["reward"].mean() == pytest.approx(mean, abs=0.035), name
+        assert earned(name, 100)["reward"].mean() == pytest.approx(mean, abs=0.035), name
 
 
 def test_what_makes_a_reference_earn_more(earned):
     def mean(*arguments, **parameters):
         return earned(*arguments, **parameters)["reward"].mean()
 
-    assert mean("bayes", 50, selection="dialop") > mean("own-view", 50, selection="dialop") + 0.15
+    # Boards of `dialop` tell who asks nothing what those of `stakes`, in the test above, do not.
+    assert mean("bayes", 25, selection="dialop") > mean("own-view", 25, selection="dialop") + 0.15
     assert mean("asks-7-random", 100, scale_range=(1, 10)) > 0.98  # private scales do not confuse it
 
 
