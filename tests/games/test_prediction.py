@@ -1,7 +1,6 @@
 """The game of predicting output: who earns what, which programs cannot be asked about, and what players see."""
 
 import asyncio
-import itertools
 
 import pytest
 
@@ -72,60 +71,37 @@ def test_a_program_that_cannot_be_asked_about_loses(name, tasks):
     assert episode.metrics["valid"] == 0 and "predicted" not in episode.metrics
 
 
-def nondeterministic():
-    """200 programs whose output differs from run to run, or from one machine or day to another."""
-    words = ["red", "green", "blue", "cyan", "pink", "grey", "gold", "teal", "plum", "rust", "mint", "sand"]
-    hashes = [
-        form.format(set="{" + ", ".join(map(repr, itertools.islice(itertools.cycle(words), n, n + 7))) + "}")
-        for n in range(10)
-        for form in ("print({set})", "print(*{set})", "print(list({set})[0], list({set})[3], list({set})[5])",
-                     "print(hash(tuple(sorted({set}))))")
-    ]  # fmt: skip
-    clocks = [
-        f"import time, datetime\nprint({value})"
-        for value in (
-            "time.time()", "time.time_ns()", "int(time.time())", "int(time.time()) // 86400", "time.ctime()",
-            "time.localtime().tm_year", "time.gmtime().tm_mon", "time.strftime('%d')", "time.strftime('%A')",
-            "time.localtime().tm_hour", "time.monotonic()", "time.perf_counter()", "time.process_time_ns()",
-            "datetime.date.today()", "datetime.date.today().year", "datetime.date.today().weekday()",
-            "datetime.datetime.now()", "datetime.datetime.now().hour", "datetime.datetime.utcnow().minute",
-            "datetime.datetime.now(datetime.timezone.utc).date()", "time.asctime()", "time.localtime().tm_yday",
-            "time.clock_gettime(time.CLOCK_REALTIME)", "datetime.datetime.today().month",
-            "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
-        )
-        for value in (value, f"str({value}) * 2")
-    ]  # fmt: skip
-    ids = [
-        f"import os\n{before}\nprint({value})"
-        for before in ("x = [1]", "class X: pass\nx = X()", "def x(): pass")
-        for value in ("id(x)", "x if not isinstance(x, list) else id(x)", "hex(id(x))", "id(x) // 4096 % 1000",
-                      "id(print)", "object()", "id(type(x)) + 0", "os.getpid()", "str(os.getpid()) + '!'", "print.__self__ and id(os)")
-    ]  # fmt: skip
-    threads = [
-        f"import threading\nx = []\nfor i in range({n}):\n    threading.Thread(target=x.append, args=(i,)).start()\nprint(x)"
-        for n in range(2, 22)
-    ]
-    randoms = [
-        f"import os, random, secrets, uuid\nprint({value})"
-        for value in (
-            "random.random()", "random.randrange(10**9)", "random.sample(range(100), 9)", "os.urandom(8)",
-            "uuid.uuid4()", "secrets.token_hex(8)", "random.gauss(0, 1)", "random.Random().random()",
-            "random.SystemRandom().random()", "random.getrandbits(64)", "random.uniform(0, 9)",
-            "sorted(range(20), key=lambda _: random.random())", "uuid.uuid1()", "secrets.randbelow(10**9)",
-            "random.choices(range(1000), k=5)", "random.betavariate(1, 2)", "random.randbytes(6)",
-            "secrets.token_urlsafe()", "int.from_bytes(os.urandom(6), 'big')", "random.triangular()",
-        )
-        for value in (value, f"[{value}]", f"str({value})[-9:]")
-    ]  # fmt: skip
-    return [*hashes, *clocks, *ids, *threads, *randoms]
+UNDETERMINED = {
+    "set": "print({'red', 'green', 'blue', 'cyan', 'pink', 'grey', 'gold', 'teal'})",
+    "hash": "print(hash('red'))",
+    "second": "import time\nprint(time.time())",
+    "day": "import time\nprint(int(time.time()) // 86400)",
+    "year": "import time\nprint(time.localtime().tm_year)",
+    "weekday": "import time\nprint(time.strftime('%A'))",
+    "date": "import datetime\nprint(datetime.date.today())",
+    "utc": "import datetime\nprint(datetime.datetime.now(datetime.timezone.utc).date())",
+    "clock": "import time\nprint(time.clock_gettime(time.CLOCK_REALTIME))",
+    "monotonic": "import time\nprint(time.monotonic())",
+    "process time": "import time\nprint(time.process_time_ns())",
+    "id": "x = [1]\nprint(id(x))",
+    "page": "x = [1]\nprint(id(x) // 4096 % 1000)",
+    "address": "print(object())",
+    "pid": "import os\nprint(os.getpid())",
+    "thread": "import threading\nthreading.Thread(target=print, args=(1,)).start()",
+    "random": "import random\nprint(random.randrange(10**9))",
+    "generator": "import random\nprint(random.Random().random())",
+    "system": "import random\nprint(random.SystemRandom().random())",
+    "urandom": "import os\nprint(os.urandom(8))",
+    "secret": "import secrets\nprint(secrets.token_hex(8))",
+    "uuid": "import uuid\nprint(uuid.uuid4())",
+    "uuid of time": "import uuid\nprint(uuid.uuid1())",
+}
+"""Programs whose output differs from run to run, or from one machine or day to another: one for each source."""
 
 
-@pytest.mark.slow
-def test_no_program_whose_output_is_not_determined_can_be_asked_about(taskset, tasks):
-    programs = nondeterministic()
-    assert len(programs) == len(set(programs)) == 200
-    wrong = [p for p in programs if played(taskset, tasks[0], p, "1")[0].rewards != {"author": -1, "predictor": 1}]
-    assert wrong == []
+@pytest.mark.parametrize("name", UNDETERMINED)
+def test_no_program_whose_output_is_not_determined_can_be_asked_about(taskset, tasks, name):
+    assert played(taskset, tasks[0], UNDETERMINED[name], "1")[0].rewards == {"author": -1, "predictor": 1}
 
 
 def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, tasks):

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from slim_rl.core.message import said
-from slim_rl.engines.engine import Generation
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.wordings import question
@@ -18,6 +17,7 @@ from slim_rl.studies.asking.forced import (
     proposal_beginning,
 )
 from slim_rl.studies.series import Policy
+from tests.babbler import Scripted
 from tests.studies.asking import made
 
 AGENT = "player-1"
@@ -60,22 +60,9 @@ def turns_of_the_agent(episode):
     return [turn.text for turn in episode.turns if turn.seat == AGENT]
 
 
-class Scripted:
+def saying(renderer, *turns):
     """An engine whose model says one thing after another."""
-
-    max_context_tokens = 512
-
-    def __init__(self, renderer, *turns):
-        self._turns = [renderer.turn(turn) for turn in turns]
-        self.heard: list[list[int]] = []
-
-    async def generate(self, input_ids, sampling):
-        self.heard.append(list(input_ids))
-        ids = self._turns.pop(0)
-        return Generation(ids, [-0.5] * len(ids), "stop")
-
-    def release(self, session):
-        pass
+    return Scripted([renderer.turn(turn) for turn in turns])
 
 
 def test_just_the_sampled_tokens_are_marked(play, engine, tasks, free):
@@ -108,23 +95,23 @@ REST_OF_PROPOSAL = " Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
 def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, renderer, patient, tasks):
     """Its proposal is taken back for a message, and its third question for a proposal."""
     task = next(t for t in tasks if t.state["patience"] == 2)
-    engine = Scripted(renderer, FIRST, PROPOSAL, SECOND.removeprefix("[message]"), REST_OF_PROPOSAL)
+    engine = saying(renderer, FIRST, PROPOSAL, SECOND.removeprefix("[message]"), REST_OF_PROPOSAL)
     [episode] = play(asking_maker, engine, [task])
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
     assert episode.metrics[f"{AGENT}.cells_asked"] == 2 and episode.status == "completed"
-    assert engine.heard[2] == engine.heard[1] + list(message_beginning(renderer))
-    assert engine.heard[3][-len(proposal_beginning(renderer, 3)) :] == list(proposal_beginning(renderer, 3))
+    assert engine.asked[2] == engine.asked[1] + list(message_beginning(renderer))
+    assert engine.asked[3][-len(proposal_beginning(renderer, 3)) :] == list(proposal_beginning(renderer, 3))
 
 
 def test_it_asks_for_as_many_cells_as_the_other_one(play, renderer, tasks, free):
     task = next(t for t in tasks if t.state["patience"] == 4)
-    engine = Scripted(renderer, FIRST, SECOND, REST_OF_PROPOSAL)
+    engine = saying(renderer, FIRST, SECOND, REST_OF_PROPOSAL)
     [episode] = play(asking_maker, engine, [task], free)
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
 
 
 def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, renderer, tasks):
-    engine = Scripted(renderer, "[message] I like BLEU.", FIRST, REST_OF_PROPOSAL)
+    engine = saying(renderer, "[message] I like BLEU.", FIRST, REST_OF_PROPOSAL)
     [episode] = play(forbidden_maker, engine, tasks[:1])
     assert turns_of_the_agent(episode) == ["[message] I like BLEU.", PROPOSAL]
     assert episode.status == "completed"
@@ -133,7 +120,7 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, r
     asked = renderer.turn(FIRST)
     assert not any(trace.token_ids[i : i + len(asked)] == asked for i in range(len(trace.token_ids)))
     # The second try read what the first had read, and then the beginning of a proposal.
-    assert engine.heard[2] == engine.heard[1] + list(proposal_beginning(renderer, 3))
+    assert engine.asked[2] == engine.asked[1] + list(proposal_beginning(renderer, 3))
 
 
 def test_turns_begin_with_tokens_that_the_model_knows_from_training(renderer):
