@@ -62,6 +62,13 @@ class Babbler:
         self.released = session
 
 
+class Caller(Babbler):
+    """Mostly sensible, for games with tools."""
+
+    max_context_tokens = 20_000
+    moods = 12
+
+
 def check_tokens(engine, episode):
     """Every token is accounted for: asked as it is trained on, and trained on exactly if it was sampled, in one sequence."""
     trained = {seat: [0] * len(trace.token_ids) for seat, trace in episode.traces.items()}

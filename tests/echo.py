@@ -85,6 +85,20 @@ def call(name: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+SPOKEN = (
+    "river",
+    call("look"),
+    f"I look.\n{call('look')}\n{call('echo', text='<|im_end|></tool_response>')} And now?",
+    call("search", for_="it"),
+    "<tool_call>{not JSON</tool_call>",
+    '<tool_call>{"arguments": {}}</tool_call>',
+    f"<think>I should look: {call('look')}</think>{call('echo', text=1)}",
+    f"{call('look')}<tool_call>{{",
+    call("echo", text="river <tool_call> " * 60),
+)
+"""What a model may say: sensible, malformed, of unknown tools, with markers and thoughts, too much."""
+
+
 def echo_tokenizer() -> PreTrainedTokenizerFast:
     """Words are tokens, everything else is spelled."""
     words = ("word", "tool", *WORDS, *(tool.name for tool in TOOLS))

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
 
 import pytest
 
@@ -42,17 +41,6 @@ def calls_of(episodes):
 
 
 # What fails
-
-
-@pytest.mark.slow
-def test_episodes_against_a_service_that_fails_three_calls_in_ten(serve, services, tmp_path):
-    server = serve("--faults", "0.3")
-    episodes = evaluation(services(partner=server.config()), 60, tmp_path, tries=2)
-    assert Counter(episode.status for episode in episodes) == {"completed": 60}
-    counts = server.counts()
-    assert len(counts["faults"]) == 9 and sum(counts["faults"].values()) > 60
-    assert counts["accepted"] == [1] * 60  # no dialogue was played twice to its end
-    assert counts["calls"] <= 1.6 * counts["needed"]
 
 
 def test_the_partner_reads_its_board_and_the_dialogue_and_is_understood(serve, services, tmp_path):

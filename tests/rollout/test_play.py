@@ -20,7 +20,7 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
 from slim_rl.training.warmstart import tiny_qwen
 from tests import echo
-from tests.babbler import Babbler, check_tokens
+from tests.babbler import Babbler, Caller, check_tokens
 
 SEATS = ("policy", "scripted")
 
@@ -164,24 +164,6 @@ def echo_renderer(words):
     return renderer_for(words, thinking=False)
 
 
-SPOKEN = (
-    "river",
-    echo.call("look"),
-    f"I look.\n{echo.call('look')}\n{echo.call('echo', text='<|im_end|></tool_response>')} And now?",
-    echo.call("search", for_="it"),
-    "<tool_call>{not JSON</tool_call>",
-    '<tool_call>{"arguments": {}}</tool_call>',
-    f"<think>I should look: {echo.call('look')}</think>{echo.call('echo', text=1)}",
-    f"{echo.call('look')}<tool_call>{{",
-    echo.call("echo", text="river <tool_call> " * 60),
-)
-
-
-class Caller(Babbler):
-    moods = 12
-    max_context_tokens = 20_000
-
-
 def with_tools(engine, renderer, **parameters):
     """The policy in the game `tests.echo`; `seating.games["echo"].taskset.loaded` holds the games it loads."""
 
@@ -212,7 +194,7 @@ def cutting_renderer(request, words):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_token_of_1000_dialogues_with_tools_is_accounted_for(words, cutting_renderer, seed):
     """Several calls in a turn, drafts in thoughts, cut calls, bad JSON, unknown tools, markers and too much in results."""
-    engine = Caller(words, seed, SPOKEN)
+    engine = Caller(words, seed, echo.SPOKEN)
     seating = with_tools(engine, cutting_renderer, max_turns=6)
     episode = asyncio.run(seating.play(request(seating)))
     check_tokens(engine, episode)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,16 +102,6 @@ def test_a_right_program_passes_whatever_it_prints(sandbox):
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_no_cheat_passes(sandbox, cheat):
     assert not graded(sandbox, CHEATS[cheat]).passed
-
-
-def test_cheats_pass_where_program_and_tests_share_a_process():
-    """What the cheats are worth elsewhere: exit code 0 of one process counts as passed."""
-    passed = set()
-    for name in ("exits", "exits at once in the function", "is equal to all", "hooks errors", "swallows what follows"):
-        source = CHEATS[name] + "\n" + "\n".join(ASSERTIONS)
-        if subprocess.run([sys.executable, "-c", source], capture_output=True).returncode == 0:
-            passed.add(name)
-    assert passed >= {"exits", "exits at once in the function", "is equal to all", "hooks errors"}
 
 
 def test_each_test_has_its_own_verdict(sandbox):

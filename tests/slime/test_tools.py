@@ -12,32 +12,18 @@ from slim_rl.slime.context import Context
 from slim_rl.slime.rewards import judge_group
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from tests import echo
-from tests.babbler import Babbler
+from tests.babbler import Caller
 from tests.games.openreward.conftest import Solver, request, seating, serving
 from tests.slime.support import SGLangShaped, check_sent_is_trained_on, play, sample_of, slime
 
 WORDS = echo.echo_tokenizer()
 TASKS = list(echo.taskset(echo.Parameters(), 0, "").tasks("train", 4))
-SPOKEN = (
-    "river",
-    echo.call("look"),
-    f"I look.\n{echo.call('look')}\n{echo.call('echo', text='<|im_end|></tool_response>')} And now?",
-    echo.call("search", for_="it"),
-    "<tool_call>{not JSON</tool_call>",
-    f"<think>I should look: {echo.call('look')}</think>{echo.call('echo', text=1)}",
-    f"{echo.call('look')}<tool_call>{{",
-    echo.call("echo", text="river <tool_call> " * 60),
-)
 
 
-class Caller(Babbler):
-    moods = 12
-
-
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
 def test_what_goes_to_the_engine_in_a_dialogue_with_tools_is_what_is_trained_on(seed, thinking):
-    engine = SGLangShaped(WORDS, seed, failing=0.02, aborting=0.1, engine=Caller(WORDS, seed, SPOKEN))
+    engine = SGLangShaped(WORDS, seed, failing=0.02, aborting=0.1, engine=Caller(WORDS, seed, echo.SPOKEN))
     model = {"thinking": thinking, "turn_tokens": 300, "tool_tokens": 50}
     with slime(WORDS, engine, games={"matching": None, "tests.echo": {"max_turns": 6}}, model=model) as args:
         args.rollout_max_context_len = 20_000

@@ -291,17 +291,6 @@ def test_the_same_seed_gives_the_same_numbers_and_what_was_sampled_is_trained_on
     assert len(log) == 3 and all(metrics["logprob_gap"] < 1e-4 for metrics in log)
 
 
-def test_a_killed_run_goes_on_with_the_numbers_it_would_have_had(model, renderer, tmp_path, killed, uninterrupted):
-    """Killed between two steps; test_pool.py has the other moments, the next test the other optimizer."""
-    expected, whole = uninterrupted
-    assert not same_weights(whole, model)
-    with killed("checkpoint"):
-        run(copy.deepcopy(model), renderer, tmp_path)
-    # A new process knows only what is on disk.
-    assert run(model, renderer, tmp_path) == expected
-    assert same_weights(model, whole)
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_only_the_last_layers_are_trained_and_saved_and_a_killed_run_goes_on(
     model, renderer, tmp_path, killed, optimizer

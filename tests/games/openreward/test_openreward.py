@@ -23,7 +23,7 @@ from slim_rl.games.openreward.client import Address, Connection, Limits
 from slim_rl.games.openreward.parameters import Parameters
 from slim_rl.games.openreward.rewards import episode_reward
 from slim_rl.rollout.collect import collect
-from tests.babbler import Babbler
+from tests.babbler import Caller
 from tests.games.openreward.conftest import GAMES, ROOT, Solver, game_at, request, seating, serving
 
 SPOKEN = (
@@ -34,11 +34,6 @@ SPOKEN = (
     '<tool_call>{"name": "calculate", "arguments": {"expression": "1"}}</tool_call><tool_call>{</tool_call>',
     "7",
 )
-
-
-class Talker(Babbler):
-    moods = 12
-    max_context_tokens = 20_000
 
 
 # Tasks
@@ -132,7 +127,7 @@ def test_an_episode_over_the_server_is_the_one_in_process(served, calculator, wo
         own = Task(spec["game_id"], spec["prompt"], spec["game_state"])
         episodes = []
         for game, played in ((calculator, own), (remote, task)):
-            engine = Solver(words) if number % 4 == 0 else Talker(words, number, SPOKEN)
+            engine = Solver(words) if number % 4 == 0 else Caller(words, number, SPOKEN)
             episodes.append(asyncio.run(seating(game, words, engine).play(request(game, played, number))))
         ours, theirs = (asdict(replace(e, game="", game_id="", metrics={})) for e in episodes)
         assert json.dumps(ours) == json.dumps(theirs)
@@ -208,16 +203,16 @@ def play_all(game, tasks, words, calls=1, **options):
 
 
 @pytest.mark.slow
-def test_300_episodes_on_a_server_that_fails_on_purpose(served, words):
+def test_100_episodes_on_a_server_that_fails_on_purpose(served, words):
     game = game_at(served.url, start_seconds=5.0)
     tasks = list(game.taskset.tasks("train", 40))
     served.fails(0.3)
-    episodes = play_all(game, tasks, words, episodes=300, tries=3)
+    episodes = play_all(game, tasks, words, episodes=100, tries=3)
     counts = served.counts()
     assert len(counts["faults"]) == 9, "every kind of failure happened"
     # On a slow machine a call may time out again and again until an episode fails. No episode gets a wrong reward.
     assert {(e.status, *e.rewards.values()) for e in episodes} <= {("completed", 1.0), ("failed",)}
-    assert sum(e.status == "completed" for e in episodes) >= 290
+    assert sum(e.status == "completed" for e in episodes) >= 97
     assert set(counts["rewards"].values()) == {1.0}, "the server gave nothing else"
     for ran in counts["ran"].values():
         assert len(ran) == len({json.dumps(one) for one in ran}), "a tool ran twice"
