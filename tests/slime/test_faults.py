@@ -1,8 +1,6 @@
 """A rollout of SLIME's own ends whatever goes wrong on the way, and no group is left half."""
 
 import asyncio
-import itertools
-import logging
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +16,7 @@ from slime.utils import health_monitor
 from slime.utils.http_utils import init_http_client
 from slime.utils.types import Sample
 
-from slim_rl.core.errors import PlayerFailed, UserError
+from slim_rl.core.errors import UserError
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.parameters import RunParameters
 from tests.slime.support import Serving, free_port, router, server, slime_args
@@ -69,14 +67,6 @@ def test_a_router_that_answers_503_for_ten_seconds(make_args, servers, tmp_path)
     _, args = make_args(tmp_path, addresses, proxy.port, train=SMALL)
     rollout(args)
     assert time.monotonic() > until and proxy.calls < 30 * 32 * 4  # it backed off
-
-
-def test_requests_that_hang_are_sent_again(make_args, servers, tmp_path):
-    addresses, port = servers
-    proxy = Proxy(port, lambda call: "hang" if call % 10 == 0 else None)
-    slime = {"request_timeout_seconds": 2, "retry_seconds": 60}
-    _, args = make_args(tmp_path, addresses, proxy.port, train=SMALL, slime=slime)
-    rollout(args)
 
 
 class Handle:
@@ -149,31 +139,6 @@ def test_a_router_that_is_gone_ends_the_training(make_args, tmp_path):
     ):
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
     assert time.monotonic() - began < 1.5 * 4 + 2  # a second or two for the first turn of each episode
-
-
-def test_a_partner_that_is_gone_now_and_then(make_args, servers, tmp_path, matching, monkeypatch, caplog):
-    caplog.set_level(logging.WARNING)
-    asked = itertools.count(1)
-
-    class Moody:
-        def __init__(self, partner):
-            self.partner = partner
-            self.recall = partner.recall
-
-        async def respond(self, observation):
-            if next(asked) % 40 == 0:
-                raise PlayerFailed from ConnectionError("the partner is gone")
-            return await self.partner.respond(observation)
-
-    kind = type(matching.taskset)
-    steady = kind.player
-    monkeypatch.setattr(kind, "player", lambda *given: Moody(steady(*given)))
-    _, args = make_args(tmp_path, *servers, train=SMALL)
-    output = rollout(args)
-    lines = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-    assert lines and all("failed: ConnectionError: the partner is gone" in line for line in lines)
-    # A failed episode is played again, so few groups are lost.
-    assert output.metrics.get("rollout/dynamic_filter/drop_no_failed_episode", 0) < len(lines) / 4
 
 
 def test_interrupted_dialogues_come_back_and_end(make_args, servers, tmp_path):

@@ -58,7 +58,7 @@ def test_what_goes_to_the_engine_is_what_is_trained_on_in_every_family(family, t
     assert "Play well." in tokenizer.decode(sample.tokens)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
 def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, thinking):
     engine = SGLangShaped(tokenizer, seed, failing=0.05, aborting=0.2)
@@ -360,6 +360,7 @@ def test_all_episodes_are_in_the_shards_and_both_means_are_logged(kuhn_run, tmp_
     assert len(curve) == 96 and curve["reward.first"].mean() == pytest.approx(1 / 3)
     (metrics,) = kuhn_run.logged
     assert (metrics["rollout/reward"], metrics["rollout/all/reward"]) == (1.0, pytest.approx(1 / 3))
+    assert metrics["rollout/env/kuhn/episodes"] == 32 and metrics["rollout/step"] == 7
     (line,) = read_lines(tmp_path / "metrics.jsonl")
     assert line["step"] == 7 and line["metrics"]["all/env/kuhn/episodes"] == 96
     logs.log_rollout(8, kuhn_run, [s for pair in groups[0] for s in pair], None, 1.0)
@@ -486,13 +487,6 @@ def test_an_estimators_state_is_the_local_backends_and_outlives_a_restart(kuhn_r
     assert kuhn_run.logged[-1]["rollout/advantage/kuhn/first"] == pytest.approx(states[-1]["kuhn/first"])
     # SLIME goes on from a checkpoint that is older than the last rollout.
     assert [normalised(n) for n in (1, 2)] == [pytest.approx(values) for values in expected[1:]]
-
-
-def test_a_rollouts_metrics_are_named_by_game(kuhn_run):
-    samples = [s for n in range(4) for s in play(kuhn_run, kuhn_sample(n))]
-    logs.log_rollout(7, kuhn_run, samples, None, 1.0)
-    (metrics,) = kuhn_run.logged
-    assert metrics["rollout/env/kuhn/episodes"] == 4 and metrics["rollout/step"] == 7
 
 
 def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):
