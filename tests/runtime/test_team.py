@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,27 +17,34 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.model import load_model
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.runtime.team import Team, run_as_team
+from stages import base_model, games
 from tests.settings import tiny
 from tests.workspaces import ROOT, copy_of, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.pipeline]
 
 
-@pytest.fixture
-def workspace(tmp_path, monkeypatch, run_stage):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """A folder with games and a base model, made by one process."""
-    (tmp_path / "one").mkdir()
-    monkeypatch.chdir(tmp_path / "one")
-    write(Path("."))
-    run_stage("games")
-    run_stage("base_model")
-    return Path.cwd()
+    folder = tmp_path_factory.mktemp("team") / "made"
+    folder.mkdir()
+    write(folder, 1)
+    with chdir(folder):
+        games.main()
+        base_model.main()
+    return folder
 
 
-def write(folder, **changes):
+@pytest.fixture
+def workspace(made, tmp_path):
+    return copy_of(made, tmp_path / "one")
+
+
+def write(folder, processes, **changes):
     train = {"steps": 3, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001, **changes}
     train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_every": 1, "checkpoint_minutes": 0}
-    parameters = tiny("kuhn", train=train, processes=1 if folder == Path(".") else 2)
+    parameters = tiny("kuhn", train=train, processes=processes)
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
 
 
@@ -65,9 +72,10 @@ def test_a_share_has_its_part_of_the_cost():
     assert Team().share(costs, float) == costs
 
 
-def test_two_processes_imitate_play_and_learn_as_one_does(workspace, run_stage):
+def test_two_processes_imitate_play_and_learn_as_one_does(workspace, run_stage, monkeypatch):
     two = copy_of(workspace, workspace.parent / "two")
-    write(two)
+    write(two, 2)
+    monkeypatch.chdir(workspace)
     run_stage("train")
     trained = start("train", two)
     assert trained.communicate()[0].count("training:") and trained.returncode == 0
@@ -105,19 +113,17 @@ def kill(place, folder):
 
 
 def test_a_killed_first_process_takes_the_other_with_it_and_the_run_goes_on(workspace):
-    two = copy_of(workspace, workspace.parent / "two")
-    write(two, steps=8)
-    whole = copy_of(two, workspace.parent / "whole")
+    write(workspace, 2, steps=8)
+    whole = copy_of(workspace, workspace.parent / "whole")
     assert start("train", whole).wait() == 0
-    kill(0, two)
-    assert start("train", two).wait() == 0
-    assert torch.equal(weights(two / "models/trained"), weights(whole / "models/trained"))
+    kill(0, workspace)
+    assert start("train", workspace).wait() == 0
+    assert torch.equal(weights(workspace / "models/trained"), weights(whole / "models/trained"))
 
 
 def test_where_another_process_is_killed_the_first_says_so(workspace):
-    two = copy_of(workspace, workspace.parent / "two")
-    write(two, steps=100)
-    assert "\nerror: One of the 2 processes died with exit code -9;" in kill(1, two)
+    write(workspace, 2, steps=100)
+    assert "\nerror: One of the 2 processes died with exit code -9;" in kill(1, workspace)
 
 
 def _fails(team, error, rank, gathered):
