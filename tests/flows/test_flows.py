@@ -131,29 +131,29 @@ def play(prefect: Prefect, workspace: Path, more: str = "") -> subprocess.Popen:
     )
 
 
-def test_300_episodes_with_a_partner_that_fails_and_a_flow_that_is_killed(prefect, evaluation, serve):
+def test_120_episodes_with_a_partner_that_fails_and_a_flow_that_is_killed(prefect, evaluation, serve):
     server = serve("--faults", "0.3", "--latency", "0.02", "--retry-after", "0.1")
-    set_up(evaluation, server.url, boards=300, max_concurrent=8)
+    set_up(evaluation, server.url, boards=120, max_concurrent=8)
     flow = play(prefect, evaluation)
-    wait_for(lambda: sum(server.counts()["accepted"]) >= 150)
+    wait_for(lambda: sum(server.counts()["accepted"]) >= 60)
     flow.send_signal(signal.SIGKILL)
     flow.wait()
-    assert sum(server.counts()["accepted"]) < 300
+    assert sum(server.counts()["accepted"]) < 120
     flow = play(prefect, evaluation)
     assert flow.wait() == 0, (evaluation / "flow.log").read_text()[-3000:]
     after = server.counts()
 
     [folder] = evaluation.glob(".work/evaluate/*")
     episodes = finished_episodes(folder / SERIES).values()
-    assert Counter(episode.status for episode in episodes) == {"completed": 300}
+    assert Counter(episode.status for episode in episodes) == {"completed": 120}
     assert len(after["faults"]) == 9
     # Every reply that arrived is in an episode; a dialogue came to its end twice only if its last one was
     # under way at the kill, as at most 8 were.
     arrived = len(Ledger(evaluation / ".work/services/partner.jsonl", None, run="any").replies)
     assert arrived == sum(turn.seat == "player-2" for episode in episodes for turn in episode.turns)
     never_arrived = after["good"] - arrived - 2  # and two runs tried the key
-    played_again = sum(after["accepted"]) - 300
-    assert len(after["accepted"]) == 300 and played_again <= min(never_arrived, 8)
+    played_again = sum(after["accepted"]) - 120
+    assert len(after["accepted"]) == 120 and played_again <= min(never_arrived, 8)
     assert after["calls"] <= 1.6 * after["needed"]
     assert grep(KEY, evaluation, prefect.home) == []
 
