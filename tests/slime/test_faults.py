@@ -1,6 +1,5 @@
 """A rollout of SLIME's own ends whatever goes wrong on the way, and no group is left half."""
 
-import asyncio
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,11 +21,10 @@ from slim_rl.slime.parameters import RunParameters
 from tests.slime.support import Serving, free_port, router, server, slime_args
 
 SMALL = {"games_per_step": 16, "samples_per_game": 4}
-LOGGER = "slim_rl.slime.generate"
 
 
 class Proxy(Serving):
-    """Stands before the router and does to `/generate` what `fault(call number)` says: a status, "hang" or None."""
+    """Stands before the router and does to `/generate` what `fault(call number)` says: a status or None."""
 
     def __init__(self, router_port, fault):
         self.calls, self.fault = 0, fault
@@ -37,8 +35,6 @@ class Proxy(Serving):
         if request.path == "/generate":
             self.calls += 1
             what = self.fault(self.calls)
-            if what == "hang":
-                await asyncio.sleep(3600)
             if what:
                 return web.Response(status=what, text="on purpose")
         url, data = self._target + request.path_qs, await request.read()
