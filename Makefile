@@ -6,7 +6,7 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: repro real test quick slow test-pipeline test-slime slime-dir seeds controls compare lint serve clean
+.PHONY: repro real test quick test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
@@ -36,18 +36,11 @@ test: .venv/installed
 	@{ command -v chromium && command -v bwrap; } >/dev/null || { root=; [ "$$(id -u)" = 0 ] || root="sudo -n"; \
 		{ $$root apt-get update -qq && $$root apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core bubblewrap; } >/dev/null 2>&1 \
 		|| echo "note: chromium and bubblewrap could not be installed; tests that need them will be skipped" >&2; }
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-pipeline quick slow
+	@pytest --numprocesses 2
 
 # What to run while working: all but the slow tests.
 quick: .venv/installed
-	pytest -m "not slow"
-
-# The slow tests, in two parts: those of whole pipelines take about as long as all others together.
-slow: .venv/installed
-	pytest -m "slow and not pipeline"
-
-test-pipeline: .venv/installed
-	pytest -m pipeline
+	pytest --numprocesses 2 -m "not slow"
 
 # SLIME's own rollout and its contract tests on our hooks, without a GPU: make test-slime SLIME_DIR=...
 # With MEGATRON_DIR=... SGLANG_DIR=..., the sources of Megatron-LM and SGLang, also their parsers on our flags.

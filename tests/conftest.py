@@ -27,6 +27,15 @@ from tests.workspaces import fresh_copy, repro
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    """Two processes share the tests, file by file, the longest first. What needs the finished pipeline stays together, so
+    that it is run once."""
+    for item in items:
+        together = "finished" if "finished" in item.fixturenames else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(together))
+    items.sort(key=lambda item: item.get_closest_marker("pipeline") is None)
+
+
 @pytest.fixture(scope="session")
 def matching():
     """The matching game as its defaults have it."""

@@ -11,11 +11,11 @@ FLAGS = [
 
 
 def pytest_collection_modifyitems(items):
-    """Tests in the browser come last: it keeps an event loop running in this thread, so no other can start."""
+    """Tests in the browser come last: until it is closed, an event loop runs in this thread, so no other can start."""
     items.sort(key=lambda item: "browser" in item.fixturenames)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     from playwright.sync_api import sync_playwright
 
