@@ -197,9 +197,9 @@ def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event
 # Failures
 
 
-def play_all(game, tasks, words, calls=1, **options):
+def play_all(game, tasks, words, calls=1, folder="rollouts", **options):
     requests = [request(game, tasks[n % len(tasks)], n) for n in range(options.pop("episodes"))]
-    return collect(requests, seating(game, words, Solver(words, calls)).play, Path("rollouts"), 32, **options)
+    return collect(requests, seating(game, words, Solver(words, calls)).play, Path(folder), 32, **options)
 
 
 @pytest.mark.slow
@@ -292,9 +292,9 @@ def test_a_key_goes_to_its_own_server_alone_and_into_no_file(served, tmp_path, w
     monkeypatch.setenv("MY_KEY", "own-key-9f")
     monkeypatch.setenv("JUDGE", "judge-key-9f")
     served.fails(0.5)
-    for parameters in ({}, {"key_variable": "MY_KEY", "secrets": {"judge": None}}):
+    for folder, parameters in (("without", {}), ("with", {"key_variable": "MY_KEY", "secrets": {"judge": None}})):
         game = game_at(served.url, **parameters)
-        play_all(game, list(game.taskset.tasks("train", 4)), words, episodes=4, title="episodes")
+        play_all(game, list(game.taskset.tasks("train", 4)), words, folder=folder, episodes=4, title="episodes")
     headers = [{name.lower(): value for name, value in one.items()} for one in served.counts()["headers"]]
     assert {one.get("x-api-key") for one in headers} == {None, "own-key-9f"}
     assert all("x-secrets" in one for one in headers if "x-api-key" in one)
