@@ -88,6 +88,8 @@ class Demonstrations:
 
 
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
+_LEAST_LENGTH = 0.8
+"""No tree of a checkpoint's pass is shorter than this share of the longest one, so little of it is padding."""
 _MEASURABLE = 16
 """Closings after a number of turns; the share of fewer is not measured."""
 
@@ -335,7 +337,7 @@ def imitate(
     Args:
         held_out: for a pretrained model, which AdamW trains. It is measured on them, and stops early if `config.stop_at`
             says so. None for the tiny model.
-        team: shares each batch.
+        team: shares each batch and the measurements.
 
     Returns:
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
@@ -346,10 +348,11 @@ def imitate(
     if state["step"]:
         restore(state, model, optimizers)
     measured: list[dict[str, float]] = state.get("measured", [])
+    least_length = _LEAST_LENGTH if held_out is not None else 0.0  # few tokens of the tiny model's lessons are padding
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
         for step in range(state["step"], steps + 1):
             if held_out is not None and (step % config.measure_every == 0 or step == steps):
-                measured = [*(row for row in measured if row["step"] < step), _measure(model, held_out, step)]
+                measured = [*(row for row in measured if row["step"] < step), _measure(model, held_out, step, team)]
                 if team.leads:
                     bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
                 if config.stop_at and min(_shares(measured[-1]), default=0) >= config.stop_at:
@@ -357,7 +360,7 @@ def imitate(
             if step == steps:
                 break
             model.zero_grad()
-            loss = _backward(model, batches(step), fitting_tokens(model.config), team)
+            loss = _backward(model, batches(step), fitting_tokens(model.config), least_length, team)
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
@@ -383,13 +386,18 @@ def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: boo
     return muon_and_adamw(model, _LEARNING_RATE, config.weight_decay, betas)
 
 
-def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, team: Team) -> float:
+def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team) -> float:
     """Add the gradient of `imitation_loss`, in passes of at most `max_tokens` padded tokens (but at least one tree) each;
-    returns the loss."""
+    returns the loss.
+
+    Args:
+        least_length: a pass has no tree shorter than this share of its longest one.
+    """
     whole = sum(float(tree.weights.sum()) for tree in trees)
     passes: list[list[Tree]] = [[]]
     for tree in sorted(team.share(trees, _length), key=_length, reverse=True):
-        if passes[-1] and (len(passes[-1]) + 1) * len(passes[-1][0].ids) > max_tokens:
+        longest = _length(passes[-1][0]) if passes[-1] else 0
+        if (len(passes[-1]) + 1) * longest > max_tokens or _length(tree) < least_length * longest:
             passes.append([])
         passes[-1].append(tree)
     total = torch.zeros(())
@@ -406,10 +414,13 @@ def _length(tree: Tree) -> int:
     return len(tree.ids)
 
 
-def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int) -> dict[str, float]:
+def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int, team: Team) -> dict[str, float]:
     """The columns of a measurement; a number of turns after which few demonstrations close is left out."""
-    found = right_closings(model, held_out)
-    shares = {f"right_after_{k}": sum(right) / len(right) for k, right in found.items() if len(right) >= _MEASURABLE}
+    found: dict[int, list[bool]] = {}
+    for part in team.gather(right_closings(model, team.share(held_out))):
+        for k, right in part.items():
+            found.setdefault(k, []).extend(right)
+    shares = {f"right_after_{k}": sum(found[k]) / len(found[k]) for k in sorted(found) if len(found[k]) >= _MEASURABLE}
     return {"step": step, **shares}
 
 
@@ -431,4 +442,4 @@ def right_closings(model: PreTrainedModel, held_out: Sequence[HeldOut]) -> dict[
         sizes = np.bincount(tree.branches)[1:].tolist()  # the targets of closings come last, branch by branch
         for k, part in zip(turns, right[-sum(sizes) :].split(sizes), strict=True):
             found.setdefault(k, []).append(bool(part.all()))
-    return dict(sorted(found.items()))
+    return found

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from slim_rl.core.game import Demonstration
 from slim_rl.core.message import heard
+from slim_rl.runtime.team import Team
 from slim_rl.training import memory, warmstart
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.warmstart import encode_tree, hold_out, imitate, imitation_loss, right_closings, tiny_qwen
@@ -183,12 +184,28 @@ def test_a_checkpoints_batch_in_parts_gives_the_same_gradient(tokenizer, rendere
     config = WarmstartConfig(demonstrations=len(different), batch=len(different))
     held_out = [hold_out(one, renderer, STOP) for one in some[0]]
     monkeypatch.setattr(memory, "MAX_TOKENS", 10**6)
-    for gigabytes, folder in ((3, "whole"), (1e-6, "parts")):
+    for gigabytes, least_length, folder in ((3, 0.0, "whole"), (3, 0.8, "apart"), (1e-6, 0.8, "parts")):
         monkeypatch.setattr(memory, "ACTIVATIONS_GIGABYTES", gigabytes)
+        monkeypatch.setattr(warmstart, "_LEAST_LENGTH", least_length)
         imitate(config, begun(tokenizer), lambda step: different, tmp_path / folder, held_out)
-    assert passes == [len(different), *[1] * len(different)]
-    for one, other in zip(*gradients, strict=True):
-        assert torch.allclose(one, other, atol=1e-6, rtol=1e-4)
+    assert passes[0] == len(different) and passes[-len(different) :] == [1] * len(different)
+    little_padding = passes[1 : -len(different)]
+    assert 1 < len(little_padding) < len(different) == sum(little_padding)
+    for other in gradients[1:]:
+        for one, another in zip(gradients[0], other, strict=True):
+            assert torch.allclose(one, another, atol=1e-6, rtol=1e-4)
+
+
+def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
+    model, held_out = begun(tokenizer), [hold_out(shown, renderer, STOP) for shown in demonstrations[:40]]
+    parts = [right_closings(model, Team(rank, 2).share(held_out)) for rank in (0, 1)]
+
+    class Both(Team):
+        def gather(self, own):
+            return parts
+
+    whole = warmstart._measure(model, held_out, 0, Team())
+    assert len(whole) > 2 and warmstart._measure(model, held_out, 0, Both(1, 2)) == whole
 
 
 def test_a_checkpoint_uses_all_demonstrations_where_it_does_not_reach_the_target(tokenizer, renderer, some, tmp_path):

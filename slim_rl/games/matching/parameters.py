@@ -51,6 +51,9 @@ class Parameters(GameParameters):
     has learnt."""
     max_questions: int = Field(9, ge=1)
     """Maximum questions per demonstration."""
+    write_sums: bool = False
+    """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in
+    its head. For up to 3 reviewers, without private scales."""
 
     @model_validator(mode="before")
     @classmethod

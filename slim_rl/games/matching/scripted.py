@@ -1,16 +1,18 @@
 """Players of the matching game without a model: the shy partner, and references that ask by a rule."""
 
+import itertools
 import random
 import re
 from collections.abc import Callable
 
 import numpy as np
 
+from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import optimal_assignment, posterior_mean
 from slim_rl.games.matching.language import MUST_ANSWER, Limits
-from slim_rl.games.matching.names import format_proposal, parse_proposal
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal, parse_proposal
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.questions import asked_cells, asks_something
 from slim_rl.games.matching.rules import SEATS, MatchingGame, View
@@ -92,7 +94,8 @@ class ReferencePlayer(ScriptedPlayer):
         exactly: np.ndarray | None = None,
         rng: random.Random | None = None,
     ):
-        self._values = _values(view.numbers, view.scale) if estimate is None else estimate.copy()
+        self.values = _values(view.numbers, view.scale) if estimate is None else estimate.copy()
+        """(N, N) float: what it counts for each score by what it has heard so far."""
         self._unasked = ~view.mask
         self._choose, self._left, self._exactly, self._rng = choose, questions, exactly, rng
         self._partner_scale = partner_scale
@@ -102,7 +105,7 @@ class ReferencePlayer(ScriptedPlayer):
         if MUST_ANSWER in observation:
             return "[accept]"
         self.hear(observation)
-        cell = self._choose(self._values, self._unasked, self._left) if self._left and self._unasked.any() else None
+        cell = self._choose(self.values, self._unasked, self._left) if self._left and self._unasked.any() else None
         if cell is None:
             return self.proposal()
         self._left -= 1
@@ -111,12 +114,12 @@ class ReferencePlayer(ScriptedPlayer):
         return question(*cell, self._rng)
 
     def proposal(self) -> str:
-        best = optimal_assignment(self._values) if self._exactly is None else self._exactly
+        best = optimal_assignment(self.values) if self._exactly is None else self._exactly
         return "[propose] " + format_proposal(tuple(int(paper) for paper in best))
 
     def hear(self, reply: str) -> None:
         if self._asked and (number := re.search(r"\d+", reply.partition("\n")[0])):
-            self._values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
+            self.values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
         self._asked = None
 
 
@@ -221,11 +224,20 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
 
     It neither chooses well nor stops well: when it stops is a habit, see `_habit`. Its proposals are the best by what it
     knows.
+
+    Raises:
+        UserError: there are too many sums to write, or they are of numbers that the player does not read.
     """
+    if parameters.write_sums and (game.board.size > 3 or game.board.private):
+        raise UserError("write_sums is for boards of up to 3 reviewers without private scales (scale_range: [1, 1]).")
     agent, partner = game.seats
     asker = _asker(game, questions, seed)
     shy = ShyPartner(game.view(partner), parameters, game.limits, seed + 1)
-    observations, turns, closings = [game.observe(agent)], [], [asker.proposal()]
+
+    def closing() -> str:
+        return _worked_proposal(asker.values) if parameters.write_sums else asker.proposal()
+
+    observations, turns, closings = [game.observe(agent)], [], [closing()]
     stopping = [_habit(game)]
     while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
@@ -233,9 +245,34 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         game.step(shy.turn(game.observe(partner)))
         observations.append(game.observe(agent))
         asker.hear(observations[-1])
-        closings.append(asker.proposal())
+        closings.append(closing())
         stopping.append(_habit(game))
     return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
+
+
+def _worked_proposal(values: np.ndarray) -> str:
+    """The first of the best assignments, after a thought: the sum of each assignment, and the end of the best one's line
+    once more.
+
+    A small model cannot tell the best proposal from the scores at once, but it can learn to copy scores, to add them, and to
+    copy the names that stand behind the largest sum. These are the reviewers in the order of the papers.
+
+    Args:
+        values: (N, N) of whole numbers.
+    """
+    lines, ends = [], {}
+    for reviewers in itertools.permutations(range(len(values))):
+        pairs = [(reviewer, paper) for paper, reviewer in enumerate(reviewers)]
+        first_names = [REVIEWERS[reviewer].split()[0] for reviewer in reviewers]
+        terms = [
+            f"{name} {SHORT_PAPERS[p]} {values[r, p]:.0f}" for name, (r, p) in zip(first_names, pairs, strict=True)
+        ]
+        total = round(sum(values[pair] for pair in pairs))
+        ends[reviewers] = total, f"{total} {' '.join(first_names)}"
+        lines.append(f"{' + '.join(terms)} = {ends[reviewers][1]}")
+    best = max(ends, key=lambda reviewers: ends[reviewers][0])
+    thought = "\n".join([*lines, ends[best][1]])
+    return f"[propose] <think>{thought}</think>{format_proposal([best.index(r) for r in range(len(values))])}"
 
 
 def _habit(game: MatchingGame) -> float:

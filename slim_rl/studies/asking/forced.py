@@ -12,8 +12,8 @@ tell what a question is worth. Here the choice is made for the model, on the sam
 
 A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
 given, and the rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in
-training, whatever its tokenizer. A model that thinks before it speaks does not think before such a turn. Nothing given
-is ever trained on: its loss mask is 0.
+training, whatever its tokenizer. A model that thinks before it speaks does not think before such a turn; one that learnt
+to write sums after the tag of a proposal still does. Nothing given is ever trained on: its loss mask is 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +27,7 @@ from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
 from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.questions import asked_cells, asks_something
 from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.players.policy import PolicyPlayer
@@ -97,14 +98,14 @@ class AskingPlayer(PolicyPlayer):
         return await super().respond(observation, tools, self._message)
 
 
-def forbidden_maker(policy: Policy, size: int) -> PlayerMaker:
-    """On boards of `size` reviewers, like those below."""
-    return _maker(policy, partial(ForbiddenPlayer, proposal=proposal_beginning(policy.rules.renderer, size)))
+def forbidden_maker(policy: Policy, board: Parameters) -> PlayerMaker:
+    """On such boards, like those below."""
+    return _maker(policy, partial(ForbiddenPlayer, proposal=proposal_beginning(policy.rules.renderer, board)))
 
 
-def given_maker(policy: Policy, size: int, free: Mapping[str, Episode]) -> PlayerMaker:
+def given_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode]) -> PlayerMaker:
     """Players who say what was said in `free`, the other model's free play by board."""
-    proposal = proposal_beginning(policy.rules.renderer, size)
+    proposal = proposal_beginning(policy.rules.renderer, board)
 
     def player(*policy: Any, seat: Seat) -> PolicyPlayer:
         return GivenPlayer(*policy, messages=messages_of(free[seat.request.task.game_id], seat.name), proposal=proposal)
@@ -112,10 +113,10 @@ def given_maker(policy: Policy, size: int, free: Mapping[str, Episode]) -> Playe
     return _maker(policy, player, seated=True)
 
 
-def asking_maker(policy: Policy, size: int, free: Mapping[str, Episode] | None = None) -> PlayerMaker:
+def asking_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode] | None = None) -> PlayerMaker:
     """Players who ask for as many cells as were asked for in `free`, by board; without it, as many as possible."""
     renderer = policy.rules.renderer
-    beginnings = dict(proposal=proposal_beginning(renderer, size), message=message_beginning(renderer))
+    beginnings = dict(proposal=proposal_beginning(renderer, board), message=message_beginning(renderer))
 
     def player(*policy: Any, seat: Seat) -> PolicyPlayer:
         if free is None:
@@ -142,10 +143,11 @@ def messages_of(episode: Episode, seat: str) -> list[str]:
     return [text for text in before if act_of(text) == "message"]
 
 
-def proposal_beginning(renderer: Renderer, size: int) -> tuple[int, ...]:
-    """The tokens that all proposals begin with."""
-    assignments = [tuple(np.roll(range(size), shift)) for shift in range(size)]
-    return _shared(renderer, ["[propose] " + format_proposal(assignment) for assignment in assignments])
+def proposal_beginning(renderer: Renderer, board: Parameters) -> tuple[int, ...]:
+    """The tokens that all proposals begin with; only the tag where a thought may follow it."""
+    assignments = [tuple(np.roll(range(board.size), shift)) for shift in range(board.size)]
+    thought = ["[propose] <think>"] if board.write_sums else []
+    return _shared(renderer, ["[propose] " + format_proposal(assignment) for assignment in assignments] + thought)
 
 
 def message_beginning(renderer: Renderer) -> tuple[int, ...]:

@@ -130,15 +130,15 @@ def _free(run: Evaluation, player: str) -> Free:
 
 
 def _forbidden(run: Evaluation, player: str) -> PlayerMaker:
-    return forbidden_maker(run.policy(player), board_of(run.game).size)
+    return forbidden_maker(run.policy(player), board_of(run.game))
 
 
 def _given(run: Evaluation, player: str, free: Free) -> PlayerMaker:
-    return given_maker(run.policy(player), board_of(run.game).size, free)
+    return given_maker(run.policy(player), board_of(run.game), free)
 
 
 def _asking(run: Evaluation, player: str, free: Free | None) -> PlayerMaker:
-    return asking_maker(run.policy(player), board_of(run.game).size, free)
+    return asking_maker(run.policy(player), board_of(run.game), free)
 
 
 def _prober(seat: Seat) -> Player:

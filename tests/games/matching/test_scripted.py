@@ -6,8 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from slim_rl.core.errors import UserError
 from slim_rl.games.matching.language import Limits
-from slim_rl.games.matching.names import format_proposal
+from slim_rl.games.matching.names import REVIEWERS, format_proposal, parse_proposal
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.questions import asked_cells, told_numbers
 from slim_rl.games.matching.rules import MatchingGame, View
@@ -275,6 +276,40 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
             assert played.rewards()["player-1"] == pytest.approx(best), task.game_id
     asked = [(len(demo.turns), game.limits.patience) for _, game, demo in shown]
     assert max(questions for questions, _ in asked) == 5 and any(questions > patience for questions, patience in asked)
+
+
+def test_sums_of_what_is_known_are_written_in_a_thought_and_lead_to_the_proposal(taught):
+    sums = MatchingTaskset(Parameters(patience=(1, 5), max_questions=5, write_sums=True), seed=0)
+    for task in taught[1][::40]:
+        plain, worked = (taskset.demonstrate(task, "player-1") for taskset in (taught[0], sums))
+        assert plain.turns == worked.turns and plain.observations == worked.observations
+        game = sums.load(task)
+        known = np.where(game.view("player-1").mask, game.board.table, 50)
+        for number, closing in enumerate(worked.closings):
+            if number:
+                [cell] = asked_cells(worked.turns[number - 1], 3)
+                told = numbers_in(worked.observations[number].partition("\n")[0])
+                known[cell] = int(told[0]) if told else known[cell]
+            *lines, last = re.search("<think>(.*)</think>", closing, re.DOTALL)[1].split("\n")
+            assert len(set(lines)) == 6
+            for line in lines:
+                terms, end = line.split(" = ")
+                cells = [asked_cells(f"What is {term.rpartition(' ')[0]}?", 3)[0] for term in terms.split(" + ")]
+                assert [known[cell] for cell in cells] == [int(term.split()[-1]) for term in terms.split(" + ")]
+                assert int(end.split()[0]) == sum(known[cell] for cell in cells)
+                assert [reviewer for reviewer, _ in cells] == [REVIEWERS.index(full) for name in end.split()[1:]
+                                                               for full in REVIEWERS if full.startswith(name)]  # fmt: skip
+            ends = [line.partition(" = ")[2] for line in lines]
+            assert last == max(ends, key=lambda end: int(end.split()[0]))
+            papers = parse_proposal(closing.rpartition("</think>")[2], 3)
+            assert known[range(3), papers].sum() == int(last.split()[0])
+
+
+@pytest.mark.parametrize("parameters", [{"size": 4}, {"scale_range": (1.0, 2.0)}])
+def test_sums_that_a_model_could_not_write_are_refused(parameters):
+    taskset = MatchingTaskset(Parameters(write_sums=True, **parameters), seed=0)
+    with pytest.raises(UserError, match="write_sums"):
+        taskset.demonstrate(next(taskset.tasks("demonstrations", 1)), "player-1")
 
 
 def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_proposal():

@@ -44,7 +44,7 @@ def play(patient, renderer):
     """play(maker, engine, tasks, ...): the episodes of a model, all at once."""
 
     def play(maker, engine, tasks, *more):
-        made_player = maker(Policy(engine, PolicyRules(renderer, 32, 1.0)), 3, *more)
+        made_player = maker(Policy(engine, PolicyRules(renderer, 32, 1.0)), patient.parameters, *more)
         seating = Seating({"matching": patient}, {"base": made_player}, 0)
         requests = [Request(f"arm/{t.game_id}", "matching", t, ("base", "scripted")) for t in tasks]
 
@@ -100,7 +100,9 @@ def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, ren
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
     assert episode.metrics[f"{AGENT}.cells_asked"] == 2 and episode.status == "completed"
     assert engine.asked[2] == engine.asked[1] + list(message_beginning(renderer))
-    assert engine.asked[3][-len(proposal_beginning(renderer, 3)) :] == list(proposal_beginning(renderer, 3))
+    assert engine.asked[3][-len(proposal_beginning(renderer, Parameters())) :] == list(
+        proposal_beginning(renderer, Parameters())
+    )
 
 
 def test_it_asks_for_as_many_cells_as_the_other_one(play, renderer, tasks, free):
@@ -120,15 +122,19 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, r
     asked = renderer.turn(FIRST)
     assert not any(trace.token_ids[i : i + len(asked)] == asked for i in range(len(trace.token_ids)))
     # The second try read what the first had read, and then the beginning of a proposal.
-    assert engine.asked[2] == engine.asked[1] + list(proposal_beginning(renderer, 3))
+    assert engine.asked[2] == engine.asked[1] + list(proposal_beginning(renderer, Parameters()))
 
 
 def test_turns_begin_with_tokens_that_the_model_knows_from_training(renderer):
-    beginning = list(proposal_beginning(renderer, 3))
+    beginning = list(proposal_beginning(renderer, Parameters()))
     for first in ("Ava Li", "Noah Wilson"):
         whole = renderer.turn(f"[propose] Proposal:\nBLEU: {first}\nElectra: Daniel Nguyen\nGloVe: Sofia Patel")
         assert whole[: len(beginning)] == beginning
     assert renderer.parse(beginning) == said("[propose] Proposal:\nBLEU:")
+    beginning = list(proposal_beginning(renderer, Parameters(write_sums=True)))
+    for rest in ("Proposal:\nBLEU: Ava Li", "<think>50 + 50 = 100</think>Proposal:\nBLEU: Ava Li"):
+        assert renderer.turn(f"[propose] {rest}")[: len(beginning)] == beginning
+    assert renderer.parse(beginning) == said("[propose]")
     beginning = list(message_beginning(renderer))
     assert all(renderer.turn(text)[: len(beginning)] == beginning for text in (FIRST, "[message] Hello!"))
     assert renderer.parse(beginning) == said("[message]")

@@ -1,12 +1,14 @@
 """What the study plays: series, ids and who sits opposite."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.human import human_games
+from slim_rl.rollout.seating import PolicyRules
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.studies.asking import plan
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
@@ -50,6 +52,17 @@ def test_what_needs_free_play_waits_for_it(evaluate, tmp_path):
     run = replace(evaluate(count=3, transfer_games=0), folder=tmp_path)
     names = [series.name for series in plan.series(run)]
     assert "transplant/base-forbidden" in names and not any("given" in name or "as-many" in name for name in names)
+
+
+def test_a_model_that_writes_sums_does_not_play_boards_with_too_many(evaluate, renderer, monkeypatch, capsys):
+    sums = matching_with(patience=[1, 5], write_sums=True)
+    run = evaluate(sums, transplant_games=0, transfer_games=2, human_references=["random"])
+    policy = SimpleNamespace(max_context_tokens=10_000), PolicyRules(renderer, 1000, 1.0)
+    monkeypatch.setattr(type(run), "policy", lambda run, player: policy)
+    names = {series.name for series in plan.series(run)}
+    assert {"transfer/size-4/optimal", "transfer/limit/base", "human-boards/random"} <= names
+    assert not names & {"transfer/size-4/base", "transfer/size-5/trained"}
+    assert "Not played: write_sums" in capsys.readouterr().out
 
 
 def test_games_that_training_did_not_have_have_their_own_boards_and_partners(evaluate, monkeypatch):
