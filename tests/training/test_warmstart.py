@@ -73,7 +73,7 @@ def test_padding_changes_nothing(model, trees):
 
 
 def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees, monkeypatch):
-    computed, losses, gradients = [], [], []
+    computed, losses, gradients, trees = [], [], [], trees[:16]
     model.get_decoder().layers[0].register_forward_hook(
         lambda layer, args, out: computed.append(args[0][..., 0].numel())
     )
