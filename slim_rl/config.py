@@ -71,9 +71,11 @@ class Config(Section):
 
     def own_code(self) -> list[Path]:
         """The user's own code, which the import paths in the parameters name: whole modules and packages."""
-        rewards = [game.reward_function.function for game in self.games.values() if game.reward_function]
+        benchmarks = self.evaluate.benchmarks.values()
+        given = [*self.games.values(), *(benchmark.parameters for benchmark in benchmarks)]
+        rewards = [game.reward_function.function for game in given if game.reward_function]
         functions = [name for name in (self.train.advantage, *self.train.filters, *rewards) if ":" in name]
-        played = {*self.games, *(benchmark.game for benchmark in self.evaluate.benchmarks.values())}
+        played = {*self.games, *(benchmark.game for benchmark in benchmarks)}
         games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
         judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
         studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
@@ -96,13 +98,14 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _services_exist(self) -> "Config":
-        for name, game in self.games.items():
-            for player in game.seating:
+        benchmarks = self.evaluate.benchmarks.items()
+        seatings = {f"games.{name}": game.seating for name, game in self.games.items()}
+        seatings |= {f"evaluate.benchmarks.{name}.parameters": given.parameters.seating for name, given in benchmarks}
+        for name, seating in seatings.items():
+            for player in seating:
                 service = player.removeprefix("service:")
                 if player.startswith("service:") and service not in self.services:
-                    raise ValueError(
-                        f"games.{name}.seating has {player}, but services has no {service}; describe it there"
-                    )
+                    raise ValueError(f"{name}.seating has {player}, but services has no {service}; describe it there")
         return self
 
     @model_validator(mode="after")
@@ -166,7 +169,19 @@ def load_config(path: Path = PATH) -> Config:
             bounds; the sentence names it.
     """
     try:
-        return Config.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return Config.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise UserError(f"{path}: " + "; ".join(_sentence(e) for e in error.errors()) + ".") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file says; an empty one says {}.
+
+    Raises:
+        UserError: it is missing or not YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file in UTF-8.") from None
     except OSError as error:
@@ -175,8 +190,6 @@ def load_config(path: Path = PATH) -> Config:
         raise UserError(f"{path} is nested too deeply to be read.") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
-    except ValidationError as error:
-        raise UserError(f"{path}: " + "; ".join(_sentence(e) for e in error.errors()) + ".") from None
     except ValueError as error:  # an integer of thousands of digits
         raise UserError(f"{path} cannot be read: {error}.") from None
 

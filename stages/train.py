@@ -98,7 +98,7 @@ def work(config: Config, games: Games) -> Path:
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
         return Path(".work/slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
-    frozen = [Path(name.removeprefix("checkpoint:")) for name in config.players if "checkpoint:" in name]
+    frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
     return work_folder(Path(".work/train"), *inputs, base, *frozen, *config.own_code())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from slim_rl.config import PATH, load_config
+from slim_rl.config import PATH, load_config, read_yaml
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import write_whole
 
@@ -48,8 +48,8 @@ def overridden(parameters: Mapping[str, Any], profile: str | None = None) -> Ite
     if not parameters and profile is None:
         yield
         return
+    values = composed(_sections(PATH), profile)
     original = PATH.read_bytes()
-    values = composed(yaml.safe_load(original) or {}, profile)
     for name, value in parameters.items():
         *sections, last = name.split(".")
         inner = values
@@ -80,11 +80,18 @@ def composed(values: dict[str, Any], profile: str | None) -> dict[str, Any]:
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in PROFILES.glob("*.yaml")))
         raise UserError(f"There is no profile {profile}; {PROFILES}/ has {names}.")
-    overlay = yaml.safe_load(path.read_text(encoding="utf-8"))
+    overlay = _sections(path)
     merged = _merged(values, overlay)
     if "games" in overlay:
         merged["games"] = {name: merged["games"][name] for name in overlay["games"]}
     return merged
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must have sections such as `train:`, but is a {type(values).__name__}.")
+    return values
 
 
 def _merged(below: Any, above: Any) -> Any:

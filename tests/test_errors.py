@@ -38,6 +38,14 @@ def parameters(tmp_path, **sections):
             {"matching": {"seating": ["policy", "service:partner"]}},
             "games.matching.seating has service:partner, but services has no partner; describe it there",
         ),
+        (
+            "evaluate",
+            {
+                "every_steps": 1,
+                "benchmarks": {"b": {"game": "matching", "parameters": {"seating": ["policy", "service:gpt"]}}},
+            },
+            "evaluate.benchmarks.b.parameters.seating has service:gpt, but services has no gpt; describe it there",
+        ),
         ("train", {"filters": ["no_such"]}, "train.filters is 'no_such'; name one of reward_varies, no_failed"),
         ("train", {"samples_per_game": 1}, "with train.samples_per_game 1 a group has nothing to compare"),
         ("studies", {"asking": {"references": ["asks-lots"]}}, "studies.asking.references.0 is 'asks-lots'"),

@@ -52,6 +52,29 @@ def test_a_wrong_parameter_is_named_and_the_file_comes_back(workspace, parameter
     assert (workspace / "params.yaml").read_text() == ORIGINAL
 
 
+@pytest.mark.parametrize(
+    ("profile", "sentence"),
+    [("# nothing yet\n", None), ("train: [1", "is not valid YAML"), ("- train", "must have sections such as `train:`")],
+)
+def test_a_damaged_profile_is_told_in_a_sentence_and_an_empty_one_changes_nothing(workspace, profile, sentence):
+    (workspace / "conf").unlink()
+    (workspace / "conf").mkdir()
+    (workspace / "conf/mine.yaml").write_text(profile)
+    if sentence is None:
+        with overridden({}, "mine"):
+            assert load_config().train.steps == yaml.safe_load(ORIGINAL)["train"]["steps"]
+    else:
+        with pytest.raises(UserError, match=sentence), overridden({}, "mine"):
+            pass
+    assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_damaged_parameters_are_told_in_a_sentence_under_a_profile_too(workspace):
+    (workspace / "params.yaml").write_text("train: [1")
+    with pytest.raises(UserError, match="params.yaml is not valid YAML"), overridden({}, "tictactoe"):
+        pass
+
+
 def test_the_next_run_puts_back_what_a_killed_run_set_aside(workspace):
     code = "import os, stages.workspace as w\nwith w.overridden({'train.steps': 7}): os.kill(os.getpid(), 9)"
     killed = subprocess.run([sys.executable, "-c", code])

@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d[\d,]{0,40}(?:\.\d{1,40})?|\.\d{1,40})", re.ASC
 
 def response(episode: Episode) -> str:
     """The last message of the policy."""
-    seats = set(_judged_seats(episode))
+    seats = set(judged_seats(episode))
     return next((turn.message.text for turn in reversed(episode.turns) if turn.seat in seats), "")
 
 
@@ -135,7 +135,7 @@ async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequen
     if len(values) != len(judged) or not all(good):
         raise UserError(f"The reward {config.function} gave {str(values)[:100]} for {len(judged)} episodes.")
     for episode, value in zip(judged, values, strict=True):
-        own = {} if value is None else dict.fromkeys(_judged_seats(episode), float(value))
+        own = {} if value is None else dict.fromkeys(judged_seats(episode), float(value))
         episode.rewards = {**episode.rewards, **own} if own else {}
 
 
@@ -157,7 +157,7 @@ def judge_groups(
         add_shard(folder, changed)
 
 
-def _judged_seats(episode: Episode) -> list[str]:
+def judged_seats(episode: Episode) -> list[str]:
     """The policy's; without a policy, all."""
     return [seat for seat, who in episode.seating.items() if who == "policy"] or list(episode.traces or episode.seating)
 

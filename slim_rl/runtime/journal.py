@@ -3,7 +3,9 @@
 For what costs too much to be lost and comes too often for a file of its own each time.
 """
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ class Journal:
         """Write `value` as the last line."""
         with writing(self._path):
             # One write to a file opened for appending; the newline before it ends a line that was cut off.
-            self._file.write(b"\n" + json.dumps(value).encode() + b"\n")
+            line = b"\n" + json.dumps(value).encode() + b"\n"
+            if self._file.write(line) < len(line):  # a part of it fitted
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         self._file.close()

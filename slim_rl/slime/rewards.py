@@ -6,7 +6,7 @@ from typing import Any
 from slime.utils.types import Sample
 
 from slim_rl.core.game import Task
-from slim_rl.rollout.rewards import JUDGED, judge
+from slim_rl.rollout.rewards import JUDGED, judge, judged_seats
 from slim_rl.slime.context import Context
 from slim_rl.slime.samples import TASK, played
 
@@ -27,6 +27,6 @@ async def judge_group(args: Any, samples: Sequence[Sample | list[Sample]], **_: 
             if episode.status == "failed":
                 sample.status, sample.remove_sample = Sample.Status.FAILED, True
     return [
-        sample.reward if not e.rewards else next(iter(e.rewards.values()))
+        sample.reward if not e.rewards else e.rewards[judged_seats(e)[0]]
         for sample, e in zip(first, group, strict=True)
     ]

@@ -240,7 +240,11 @@ class Session:
                 raise
         except (KeyError, TypeError) as error:
             raise GameFailed(f"BadReply: messages: {error!r}") from None
-        return [Message("user", _text(await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)))]
+        told = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)
+        try:
+            return [Message("user", _text(told))]
+        except (KeyError, TypeError) as error:
+            raise GameFailed(f"BadReply: prompt: {error!r}") from None
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Output:
         """Call a tool, once.

@@ -36,7 +36,7 @@ class OpenSessions:
         """Delete what ended processes of this machine left open on this server. Returns the number of sessions."""
         deleted = 0
         for path in sorted(FOLDER.glob(f"{socket.gethostname()}-*.jsonl")):
-            if _alive(path.stem):
+            if path.stem.rsplit("-", 2)[0] != socket.gethostname() or _alive(path.stem):
                 continue
             left = open_in(path)
             for sid in left.get(self._address, ()):

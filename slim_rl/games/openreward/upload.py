@@ -30,7 +30,7 @@ from slim_rl.runtime.journal import Journal, read_lines
 API_URL = "https://api.openreward.ai"
 GAMES = Path("data/games")
 JOURNALS = Path(".work/openreward/uploaded")
-_COLUMNS = ("episode_id", "game_id", "game", "series", "step", "status", "turns", "rewards", "metrics")
+_COLUMNS = ("episode_id", "game_id", "game", "series", "step", "status", "turns", "seating", "rewards", "metrics")
 _BATCH_BYTES = 900_000
 _TRIES = 6
 _PAUSE_SECONDS = 0.1  # before the second try; then three times as long each time
@@ -86,6 +86,7 @@ def trajectory(run: str, row: Mapping[str, Any], task: Mapping[str, Any], timest
     name = f"{run}/{row['episode_id']}"
     head = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
     game, rewards = row["game"], dict(row["rewards"])
+    seat = next((seat for seat, who in row["seating"] if who == "policy"), next(iter(rewards), None))
     events: list[dict[str, Any]] = [
         {
             "eventType": "rollout",
@@ -110,7 +111,7 @@ def trajectory(run: str, row: Mapping[str, Any], task: Mapping[str, Any], timest
                 "timestamp": timestamp,
                 "index": index,
                 **message,
-                "reward": next(iter(rewards.values())) if last and rewards else None,
+                "reward": rewards.get(seat) if last else None,
                 "isFinished": last and row["status"] == "completed",
             }
         )

@@ -15,14 +15,16 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slim_rl.config import Config
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
 from slim_rl.games import load_games
-from slim_rl.games.openreward.client import Address, Connection, Limits
+from slim_rl.games.openreward.client import Address, Connection, Limits, ServiceFailed, Session
 from slim_rl.games.openreward.parameters import Parameters
 from slim_rl.games.openreward.rewards import episode_reward
+from slim_rl.games.openreward.sessions import OpenSessions, open_in
 from slim_rl.rollout.collect import collect
+from slim_rl.runtime.journal import append_line
 from tests.babbler import Caller
 from tests.games.openreward.conftest import GAMES, ROOT, Solver, game_at, request, seating, serving
 
@@ -274,6 +276,31 @@ def test_sessions_of_a_killed_process_are_deleted_by_the_next(served, words):
     asyncio.run(seating(game, words, Solver(words)).play(request(game, tasks[0])))
     assert served.counts()["open"] == []
     assert list(Path(".work/openreward").glob(f"*-{process.pid}-*")) == []
+
+
+def test_sessions_of_another_machine_stay_open_whatever_its_name(served, monkeypatch, tmp_path):
+    """Machines that share a folder: `node` and `node-1`."""
+    monkeypatch.setattr("slim_rl.games.openreward.sessions.FOLDER", tmp_path)
+    monkeypatch.setattr("socket.gethostname", lambda: "node")
+    append_line(tmp_path / "node-1-999999-5.jsonl", {"address": served.url, "session": "live", "open": True})
+    assert asyncio.run(OpenSessions(served.url).delete_orphans(None)) == 0
+    assert open_in(tmp_path / "node-1-999999-5.jsonl") == {served.url: ["live"]}
+
+
+def test_a_prompt_that_is_no_list_of_blocks_fails_the_episode_and_not_the_run():
+    class Odd:
+        async def ask(self, method, path, session):
+            if path.endswith("/messages"):
+                raise ServiceFailed("no such path", 404)
+            return "Hello"
+
+    async def prompt():
+        session = object.__new__(Session)
+        session._connection, session._path, session.sid = Odd(), "/sums", "1"
+        return await session.prompt()
+
+    with pytest.raises(GameFailed, match="BadReply: prompt"):
+        asyncio.run(prompt())
 
 
 # Keys

@@ -106,6 +106,15 @@ def test_a_trajectory_says_what_was_said_called_and_earned(stub, shards, tmp_pat
     assert files and not any(b"my-key" in path.read_bytes() for path in files)
 
 
+def test_the_reward_is_the_policys_wherever_it_sits(stub, tmp_path):
+    turns = [Turn("solver", heard("What is it?"), said("853"))]
+    seating, rewards = {"author": "scripted", "solver": "policy"}, {"author": 1.0, "solver": -1.0}
+    played = Episode("e", "g", "prediction", seating, turns=turns, rewards=rewards)
+    write_shard(tmp_path / "rollouts/00000.parquet", [played])
+    upload("run", tmp_path / "rollouts", stub.url, "my-key-9f")
+    assert [e["reward"] for e in stub.events.values() if e.get("isFinished")] == [-1.0]
+
+
 def test_a_server_that_fails_half_way_gets_each_trajectory_once_and_in_order(stub, shards, monkeypatch):
     monkeypatch.setattr("slim_rl.games.openreward.upload._PAUSE_SECONDS", 0.001)
     stub.refuse = lambda post: 5 <= post <= 10 or post % 4 == 0
