@@ -61,7 +61,7 @@ lint: .venv/installed
 	lint-imports
 	mypy
 
-# Unfinished work in .work, with its size and what it cost; YES=1 removes it, YES=1 PAID=1 the paid replies too.
+# What runs have left in .work, with its size and what it cost; YES=1 removes it, YES=1 PAID=1 the paid replies too.
 clean: .venv/installed
 	python -m stages.clean $(if $(YES),--yes) $(if $(PAID),--paid)
 
@@ -76,7 +76,7 @@ clean: .venv/installed
 	@touch $@
 
 # More evidence than one run: five seeds, and controls on which the verdict must be another one, three seeds each. Each
-# takes as long as `make repro`; `make compare` puts them on one page.
+# seed takes as long as `make repro`, a control less; `make compare` puts them on one page.
 CONTROLS = control-ignorant control-sees-all control-price control-leak
 seeds: .venv/installed
 	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed \

@@ -102,7 +102,7 @@ def folder(profile: str, variant: str, seed: int) -> Path:
 def prepare(profile: str, seed: int) -> None:
     """Run the stages that all variants of a seed share."""
     parameters = composed(yaml.safe_load((ROOT / "params.yaml").read_text()), profile)
-    make(folder(profile, "base", seed), {**parameters, "seed": seed, "threads": 1}, SHARED)
+    make(folder(profile, "base", seed), {**parameters, "seed": seed, "threads": 1, "processes": 1}, SHARED)
 
 
 def run(profile: str, variant: str, seed: int) -> None:

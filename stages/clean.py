@@ -1,4 +1,4 @@
-"""Show the unfinished work in .work: its size, when it was last written, and what its API calls cost.
+"""Show what runs have left in .work, finished or not: its size, when it was last written, and what its API calls cost.
 
 With --yes, remove it. Nothing else ever does. The replies of paid services stay, unless --paid is given too. DVC's
 own cache stays; `dvc gc --workspace` clears that.
