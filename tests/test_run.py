@@ -71,7 +71,7 @@ def test_a_damaged_profile_is_told_in_a_sentence_and_an_empty_one_changes_nothin
 
 def test_damaged_parameters_are_told_in_a_sentence_under_a_profile_too(workspace):
     (workspace / "params.yaml").write_text("train: [1")
-    with pytest.raises(UserError, match="params.yaml is not valid YAML"), overridden({}, "tictactoe"):
+    with pytest.raises(UserError, match="is not valid YAML"), overridden({}, "tictactoe"):
         pass
 
 

@@ -237,16 +237,16 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
     def closing() -> str:
         return _worked_proposal(asker.values) if parameters.write_sums else asker.proposal()
 
-    observations, turns, closings = [game.observe(agent)], [], [closing()]
-    stopping = [_habit(game)]
-    while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
+    closings: list[str | None] = [closing()]
+    observations, turns, stopping = [game.observe(agent)], [], [_habit(game, parameters)]
+    while game.turn and not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
         game.step(turn)
         game.step(shy.turn(game.observe(partner)))
         observations.append(game.observe(agent))
         asker.hear(observations[-1])
-        closings.append(closing())
-        stopping.append(_habit(game))
+        closings.append(closing() if game.turn else None)  # who asks in the last turn has no turn to propose in
+        stopping.append(_habit(game, parameters))
     return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
 
 
@@ -275,20 +275,21 @@ def _worked_proposal(values: np.ndarray) -> str:
     return f"[propose] <think>{thought}</think>{format_proposal([best.index(r) for r in range(len(values))])}"
 
 
-def _habit(game: MatchingGame) -> float:
-    """How likely a demonstrator stops here: by whether the last number that it reads, of scores left or the price, is odd;
-    and always in its last turn.
+def _habit(game: MatchingGame, parameters: Parameters) -> float:
+    """How likely a demonstrator stops here: by whether a number that it reads is odd, see `Parameters.habit`.
 
     No sensible player does so. But whoever imitates it has to read this number where it decides. A demonstrator whose
     choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
-    limits = game.limits
-    if game.turns + 2 >= limits.max_turns:
+    limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
+    if limits.patience is not None and parameters.habit == "turns":
+        return 0.15 + 0.5 * (turns_left % 2)
+    if turns_left <= 1:
         return 1.0
-    if limits.patience is None:
-        # The price never changes in a game: with .15 at an even one, one game in eight ran into the turn limit.
-        return 0.45 + 0.2 * (limits.price % 2)
-    return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
+    if limits.patience is not None:
+        return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
+    # The price never changes in a game: with .15 at an even one, one game in eight ran into the turn limit.
+    return 0.45 + 0.2 * (limits.price % 2)
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:

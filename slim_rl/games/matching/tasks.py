@@ -95,7 +95,8 @@ class MatchingTaskset:
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
-        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - 1))
+        in_time = game.limits.patience is None or given.habit != "turns"
+        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - in_time))
         if seat == SEATS[0]:
             return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
         fewer = seed % _FEWER_QUESTIONS == 0

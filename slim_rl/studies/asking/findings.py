@@ -97,6 +97,25 @@ class Findings:
         }
 
     @cached_property
+    def stopping(self) -> pd.DataFrame:
+        """How often a model proposes where it has `turns_left`, its last one or more: `player`, `turns_left`, `proposes`
+        with its interval. Empty where the limit of turns is the same in all games."""
+        rows = []
+        for player in MODELS:
+            games = self.held_out[player].episodes
+            if "turn_limit" not in games or games["turn_limit"].nunique() < 2:
+                continue
+            had, took = games["turn_limit"] // 2, (games["turns"] + 1) // 2
+            last, proposed = (took == had).astype(float), (games["truncated"] == 0).astype(float)
+            before = games.assign(turns_=took - last, stops=proposed * (1 - last))
+            for turns_left, share in (
+                ("1", estimate(games.assign(turns_=last, stops=proposed * last), "stops", "turns_")),
+                ("more", estimate(before, "stops", "turns_")),
+            ):
+                rows.append({"player": player, "turns_left": turns_left} | share.interval("proposes"))
+        return pd.DataFrame(rows, columns=["player", "turns_left", "proposes", "proposes_low", "proposes_high"])
+
+    @cached_property
     def transferred(self) -> pd.DataFrame:
         """A row for each change and player: `change`, `player`, `reward`, `cells_asked`, `truncated`, `own_view`."""
         rows = []
@@ -117,6 +136,7 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, MEASURES[:2]),
         "follows": findings.follows,
+        "stopping": findings.stopping,
         "transfer": findings.transferred,
     }
     if findings.transplant:

@@ -264,8 +264,10 @@ def test_each_open_cell_is_asked_for_once_in_the_order_of_the_board_from_any_pla
 
 def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(shown):
     for task, game, demo in shown:
-        assert len(demo.observations) == len(demo.closings) == len(demo.turns) + 1 <= game.limits.max_turns // 2
-        for number, closing in enumerate(demo.closings):
+        turns = game.limits.max_turns // 2
+        assert len(demo.observations) == len(demo.closings) == len(demo.turns) + 1
+        assert (len(demo.turns) == turns) == (demo.closings[-1] is None)  # no turn is left to propose in
+        for number, closing in enumerate(demo.closings[:turns]):
             said = [
                 turn for turn, heard in zip(demo.turns, demo.observations[1:], strict=True) for turn in (turn, heard)
             ]
@@ -278,6 +280,22 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
     assert max(questions for questions, _ in asked) == 5 and any(questions > patience for questions, patience in asked)
 
 
+def test_demonstrators_stop_by_a_habit_of_no_use_and_run_out_of_turns_unless_told_otherwise(taught, shown):
+    for _, game, demo in shown:
+        left = [game.limits.max_turns // 2 - number for number in range(len(demo.stopping))]
+        assert list(demo.stopping) == [0.65 if turns % 2 else 0.15 for turns in left]
+    late = [len(demo.turns) == game.limits.max_turns // 2 for _, game, demo in shown]
+    assert 0.1 < np.mean(late) < 0.5
+
+    taskset, tasks = MatchingTaskset(Parameters(patience=(1, 5), max_questions=5, habit="scores"), seed=0), taught[1]
+    for task in tasks[::5]:
+        game, demo = taskset.load(task), taskset.demonstrate(task, "player-1")
+        for asked, stop in enumerate(demo.stopping):
+            habit = 0.65 if max(0, game.limits.patience - asked) % 2 else 0.15
+            assert stop == (1 if asked + 1 == game.limits.max_turns // 2 else habit)
+        assert None not in demo.closings
+
+
 def test_sums_of_what_is_known_are_written_in_a_thought_and_lead_to_the_proposal(taught):
     sums = MatchingTaskset(Parameters(patience=(1, 5), max_questions=5, write_sums=True), seed=0)
     for task in taught[1][::40]:
@@ -285,7 +303,7 @@ def test_sums_of_what_is_known_are_written_in_a_thought_and_lead_to_the_proposal
         assert plain.turns == worked.turns and plain.observations == worked.observations
         game = sums.load(task)
         known = np.where(game.view("player-1").mask, game.board.table, 50)
-        for number, closing in enumerate(worked.closings):
+        for number, closing in enumerate(filter(None, worked.closings)):
             if number:
                 [cell] = asked_cells(worked.turns[number - 1], 3)
                 told = numbers_in(worked.observations[number].partition("\n")[0])

@@ -154,6 +154,21 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     assert set(follows["player"]) == {"base", "trained", "optimal"} and set(follows["varied"]) == {"patience"}
     assert len(pd.read_csv(run / "reports/data/transplant.csv")) == 7
     assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows"}
+
+
+def test_how_often_a_model_proposes_in_its_last_turn_and_before(run, page):
+    table = pd.read_csv(run / "reports/data/stopping.csv").set_index(["player", "turns_left"])["proposes"]
+    for player in ("base", "trained"):
+        chose = {"1": [], "more": []}
+        for episode in read_episodes(run / PLAYED / "held-out" / player):
+            for own in episode.turns:
+                if own.seat == AGENT and (told := re.search(r"Turns left: (\d+)", own.observation[-1].text)):
+                    chose["1" if told[1] == "1" else "more"].append(own.text.startswith("[propose]"))
+        assert chose["more"]
+        for left, proposed in chose.items():
+            share = sum(proposed) / len(proposed) if proposed else float("nan")  # it never came so far
+            assert table[player, left] == pytest.approx(share, abs=1e-6, nan_ok=True), (player, left)
+            assert not proposed or f"{share:.0%}" in page
     with Image.open(run / "reports/figures/training.png") as image:
         assert image.size[0] >= 4.5 * 300  # a column at 300 dots an inch
 
