@@ -275,6 +275,11 @@ def _worked_proposal(values: np.ndarray) -> str:
     return f"[propose] <think>{thought}</think>{format_proposal([best.index(r) for r in range(len(values))])}"
 
 
+def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
+    """Whether demonstrators always propose in their last turn."""
+    return limits.patience is None or parameters.habit == "scores"
+
+
 def _habit(game: MatchingGame, parameters: Parameters) -> float:
     """How likely a demonstrator stops here: by whether a number that it reads is odd, see `Parameters.habit`.
 
@@ -282,7 +287,7 @@ def _habit(game: MatchingGame, parameters: Parameters) -> float:
     choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
-    if limits.patience is not None and parameters.habit == "turns":
+    if not stops_in_time(limits, parameters):
         return 0.15 + 0.5 * (turns_left % 2)
     if turns_left <= 1:
         return 1.0

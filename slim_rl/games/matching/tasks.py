@@ -11,7 +11,13 @@ from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.language import Limits, prompt
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.rules import SEATS, MatchingGame
-from slim_rl.games.matching.scripted import ShyPartner, demonstrate, demonstrate_answers, reference_player
+from slim_rl.games.matching.scripted import (
+    ShyPartner,
+    demonstrate,
+    demonstrate_answers,
+    reference_player,
+    stops_in_time,
+)
 from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
 
 _FEWER_QUESTIONS = 10
@@ -95,8 +101,7 @@ class MatchingTaskset:
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
-        in_time = game.limits.patience is None or given.habit != "turns"
-        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - in_time))
+        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - stops_in_time(game.limits, given)))
         if seat == SEATS[0]:
             return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
         fewer = seed % _FEWER_QUESTIONS == 0

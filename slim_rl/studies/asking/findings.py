@@ -106,12 +106,11 @@ class Findings:
             if "turn_limit" not in games or games["turn_limit"].nunique() < 2:
                 continue
             had, took = games["turn_limit"] // 2, (games["turns"] + 1) // 2
-            last, proposed = (took == had).astype(float), (games["truncated"] == 0).astype(float)
-            before = games.assign(turns_=took - last, stops=proposed * (1 - last))
-            for turns_left, share in (
-                ("1", estimate(games.assign(turns_=last, stops=proposed * last), "stops", "turns_")),
-                ("more", estimate(before, "stops", "turns_")),
-            ):
+            last, proposed = took == had, games["truncated"] == 0
+            for turns_left, came, stopped in (("1", last, last & proposed), ("more", took - last, ~last & proposed)):
+                share = estimate(
+                    games.assign(came=came.astype(float), stopped=stopped.astype(float)), "stopped", "came"
+                )
                 rows.append({"player": player, "turns_left": turns_left} | share.interval("proposes"))
         return pd.DataFrame(rows, columns=["player", "turns_left", "proposes", "proposes_low", "proposes_high"])
 
