@@ -26,7 +26,9 @@ def main() -> None:
     rows = [row for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
     found = [run for row in rows for run in runs(row)]
     if not found:
-        raise UserError("There are no finished experiments to compare; `make seeds` and `make controls` run some.")
+        raise UserError(
+            "The commit that is checked out has no finished experiments; `make seeds` and `make controls` run some."
+        )
     groups = grouped(found, compared)
     figures, curves = REPORTS / "figures", {}
     save(draw(groups), figures, "runs")

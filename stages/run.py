@@ -1,7 +1,8 @@
 """Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
 
 make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, a run goes on. An
-experiment starts over, but it pays for no reply again: its ledgers are those of this workspace.
+experiment starts over with the stage it was in, but it pays for no reply again: its ledgers are those of this
+workspace. One that has finished is not run again.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import yaml
@@ -32,8 +34,12 @@ def main() -> None:
     parser.add_argument("--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment")
     parser.add_argument("--dvc", default="", metavar="ARGUMENTS", help="for `dvc repro`, such as --dvc='--force train'")
     options = parser.parse_args()
-    verb = ["exp", "run", "--temp", "--name", options.experiment] if options.experiment else ["repro"]
+    name = options.experiment
+    verb = ["exp", "run", "--temp", "--name", name] if name else ["repro"]
     with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
+        if name and finished(name):
+            print(f"The experiment {name} has finished already; `dvc exp remove {name}` makes room to run it again.")
+            return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
         environment = {**os.environ, LEDGERS_VARIABLE: str(ledgers().absolute())}  # DVC removes an experiment's folder
         # In its own session, so that it ends before params.yaml is put back.
@@ -43,6 +49,15 @@ def main() -> None:
         finally:
             end(process, _GRACE_SECONDS)
     sys.exit(code)
+
+
+def finished(experiment: str) -> bool:
+    """Whether DVC has an experiment of this name, with the code and the parameters that the workspace has now."""
+    git = partial(subprocess.run, capture_output=True, text=True)
+    head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+    ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
+    written = [":!dvc.lock", ":!reports", ":!*.gitignore"]
+    return git(["git", "diff", "--quiet", ref, "--", ".", *written]).returncode == 0
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,27 @@ def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspa
     assert (workspace / "arguments").read_text() == "exp run --temp --name seed-1\n"
     assert yaml.safe_load((workspace / "seen.yaml").read_text())["seed"] == 1
     assert (workspace / "params.yaml").read_text() == ORIGINAL
+
+
+def test_an_experiment_that_has_finished_is_not_run_again_unless_its_parameters_changed(workspace, fake_dvc):
+    """So `make seeds`, started again, goes on with the seeds that are missing."""
+    git = partial(subprocess.run, check=True, capture_output=True, text=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    git(["git", "init", "-q"])
+    git(["git", "add", "params.yaml"])
+    git(["git", *identity, "commit", "-qm", "begin"])
+    head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+    ref = f"refs/exps/{head[:2]}/{head[2:]}/seed-1"
+    keep = "echo 1 > dvc.lock; git add params.yaml dvc.lock; made=$(git %s commit-tree $(git write-tree) -p HEAD -m made)"
+    fake_dvc(f"{keep % ' '.join(identity)}; git update-ref {ref} $made; git reset -q; rm dvc.lock")
+    assert run("--set", "seed=1", "--experiment", "seed-1").wait(60) == 0
+    (workspace / "arguments").unlink()
+    process = run("--set", "seed=1", "--experiment", "seed-1")
+    told, _ = process.communicate()
+    assert process.returncode == 0 and "seed-1 has finished already" in told
+    assert not (workspace / "arguments").exists()
+    assert run("--set", "seed=1", "--set", "train.steps=9", "--experiment", "seed-1").wait(60) == 0
+    assert (workspace / "arguments").exists()  # DVC refuses, and says how to overwrite it
 
 
 def test_an_experiment_pays_from_the_ledgers_of_the_workspace(workspace, fake_dvc, monkeypatch):

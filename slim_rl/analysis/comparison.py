@@ -12,6 +12,9 @@ from slim_rl.analysis import figures
 from slim_rl.analysis.page import template
 from slim_rl.analysis.statistics import Estimate, pooled
 
+NOT_COMPARED = {"seed", "threads", "processes", "concurrency"}
+"""Parameters in which runs of a group may differ: the seed, and what depends on the machine."""
+
 
 class Column(NamedTuple):
     title: str
@@ -75,7 +78,7 @@ class Run(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Runs of a game that differ only in their seed."""
+    """Runs of a game that differ in nothing but `NOT_COMPARED`."""
 
     label: str
     """What sets them apart from other groups of their game."""
@@ -94,7 +97,7 @@ def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, 
     """
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.name, run.game)):
-        settings = [f"{name} = {value}" for name, value in sorted(run.parameters.items()) if name != "seed"]
+        settings = [f"{name} = {value}" for name, value in sorted(run.parameters.items()) if name not in NOT_COMPARED]
         groups.setdefault((run.game, *settings), []).append(run)
     games: dict[str, list[set[str]]] = {}
     for game, *settings in groups:

@@ -32,6 +32,12 @@ def group(runs):
     return grouped(runs, lambda study, metrics: COMPARED)
 
 
+def test_runs_on_machines_with_another_number_of_cores_are_pooled():
+    laptop, node = RUNS[0], RUNS[2]
+    node = node._replace(parameters={**node.parameters, "processes": 8.0, "threads": 2.0, "concurrency": 64.0})
+    assert [[r.name for r in g.runs] for g in group([laptop, node])] == [["seed-0", "seed-1"]]
+
+
 def test_runs_that_differ_only_in_their_seed_are_pooled():
     seeds, trap = group(RUNS)
     assert [r.name for r in seeds.runs] == ["seed-0", "seed-1", "seed-2"]
