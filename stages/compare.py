@@ -37,7 +37,7 @@ def main() -> None:
             curves[group.label] = f"runs-{number}"
             save(figure, figures, curves[group.label])
     write_text(REPORTS / "comparison.html", render(groups, figures / "runs.svg", curves))
-    print(f"{REPORTS / 'comparison.html'}: {len(found)} runs in {len(groups)} groups")
+    print(f"Compared {', '.join(run.name for run in found)}: {REPORTS / 'comparison.html'}")
 
 
 def compared(study: str, metrics: Sequence[Mapping[str, Any]]) -> Compared:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from slim_rl.core.errors import UserError
 from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.process import end
@@ -38,7 +39,9 @@ def main() -> None:
     verb = ["exp", "run", "--temp", "--name", name] if name else ["repro"]
     with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
         if name and finished(name):
-            print(f"The experiment {name} has finished already; `dvc exp remove {name}` makes room to run it again.")
+            print(
+                f"The experiment {name} has finished already. To run it again, remove it first: dvc exp remove {name}"
+            )
             return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
         environment = {**os.environ, LEDGERS_VARIABLE: str(ledgers().absolute())}  # DVC removes an experiment's folder
@@ -52,12 +55,23 @@ def main() -> None:
 
 
 def finished(experiment: str) -> bool:
-    """Whether DVC has an experiment of this name, with the code and the parameters that the workspace has now."""
+    """Whether DVC has the experiment.
+
+    Raises:
+        UserError: DVC has one of this name with other code or parameters than the workspace has now.
+    """
     git = partial(subprocess.run, capture_output=True, text=True)
     head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
     ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
+    if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
+        return False
     written = [":!dvc.lock", ":!reports", ":!*.gitignore"]
-    return git(["git", "diff", "--quiet", ref, "--", ".", *written]).returncode == 0
+    if git(["git", "diff", "--quiet", ref, "--", ".", *written]).returncode != 0:
+        raise UserError(
+            f"There is an experiment {experiment} with other code or parameters; name this one otherwise, or remove "
+            f"that one first: dvc exp remove {experiment}"
+        )
+    return True
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -130,7 +130,7 @@ def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspa
     assert (workspace / "params.yaml").read_text() == ORIGINAL
 
 
-def test_an_experiment_that_has_finished_is_not_run_again_unless_its_parameters_changed(workspace, fake_dvc):
+def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(workspace, fake_dvc):
     """So `make seeds`, started again, goes on with the seeds that are missing."""
     git = partial(subprocess.run, check=True, capture_output=True, text=True)
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
@@ -139,7 +139,9 @@ def test_an_experiment_that_has_finished_is_not_run_again_unless_its_parameters_
     git(["git", *identity, "commit", "-qm", "begin"])
     head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
     ref = f"refs/exps/{head[:2]}/{head[2:]}/seed-1"
-    keep = "echo 1 > dvc.lock; git add params.yaml dvc.lock; made=$(git %s commit-tree $(git write-tree) -p HEAD -m made)"
+    keep = (
+        "echo 1 > dvc.lock; git add params.yaml dvc.lock; made=$(git %s commit-tree $(git write-tree) -p HEAD -m made)"
+    )
     fake_dvc(f"{keep % ' '.join(identity)}; git update-ref {ref} $made; git reset -q; rm dvc.lock")
     assert run("--set", "seed=1", "--experiment", "seed-1").wait(60) == 0
     (workspace / "arguments").unlink()
@@ -147,8 +149,10 @@ def test_an_experiment_that_has_finished_is_not_run_again_unless_its_parameters_
     told, _ = process.communicate()
     assert process.returncode == 0 and "seed-1 has finished already" in told
     assert not (workspace / "arguments").exists()
-    assert run("--set", "seed=1", "--set", "train.steps=9", "--experiment", "seed-1").wait(60) == 0
-    assert (workspace / "arguments").exists()  # DVC refuses, and says how to overwrite it
+    process = run("--set", "seed=1", "--set", "train.steps=9", "--experiment", "seed-1")
+    _, told = process.communicate()
+    assert process.returncode == 1 and "There is an experiment seed-1 with other code or parameters" in told
+    assert not (workspace / "arguments").exists()
 
 
 def test_an_experiment_pays_from_the_ledgers_of_the_workspace(workspace, fake_dvc, monkeypatch):
