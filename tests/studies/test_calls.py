@@ -47,7 +47,7 @@ def run(request, tmp_path):
     for player in ("base", "trained", "guesses"):
         write(data / "held-out" / player, episodes(player, *given[player], tasks))
     for model in ("base", "trained"):
-        for arm, reward in (("forbidden", given["forbidden"]), ("forced-0", 0.0), ("forced-1", 0.9)):
+        for arm, reward in (("forbidden", given["forbidden"]), ("forced-1", 0.9)):
             series = f"intervention/{model}-{arm}"
             write(data / series, episodes(model, 0, reward, tasks, "intervention"))
     write(tmp_path / "data/rollouts", episodes("policy", 0.5, 0.5, 8, "train"))
@@ -68,7 +68,8 @@ def test_the_verdict(run):
     assert verdict.startswith(expected[run.name]) and verdict.split(":")[0] in run.html
     trained = run.metrics["trained"]
     assert trained["reward_at_price_0.1"] == pytest.approx(trained["reward"] - 0.1 * trained["calls"])
-    assert trained["reward_forced-1"] > trained["reward_forced-0"]
+    arms = [trained["reward_forbidden"], trained["reward_forced-1"]]
+    assert arms == pytest.approx([PLAYERS[run.name]["forbidden"], 0.9], abs=0.06)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_a_forbidden_token_is_never_drawn_and_the_other_rows_draw_as_before(poli
     assert odd.logprobs[0] == pytest.approx(float(expected), abs=1e-4)
 
 
-@pytest.mark.parametrize(("arm", "calls"), [("forbidden", 0), ("forced-0", 0), ("forced-1", 1)])
+@pytest.mark.parametrize(("arm", "calls"), [("forbidden", 0), ("forced-1", 1)])
 def test_an_arm_takes_the_choice_away(policy, arm, calls):
     maker = forced_maker(arm, policy, Parameters().caller)
     seating = Seating({"calculator": policy.game}, {"trained": maker}, 0)
