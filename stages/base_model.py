@@ -16,7 +16,7 @@ from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team, team_size
-from slim_rl.runtime.work import work_folder
+from slim_rl.runtime.work import work_folder, work_root
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.memory import check_trainable
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -89,7 +89,7 @@ def warm_start(config: Config, team: Team) -> None:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
 
-    work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), source, *config.own_code())
+    work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), source, *config.own_code())
     measured = imitate(warm, model, batch, work, held_out, team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
@@ -120,7 +120,7 @@ def make_tiny(config: Config, team: Team) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
-    work = work_folder(Path(".work/base_model"), config.work_inputs(*PARAMETERS), *config.own_code())
+    work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), *config.own_code())
     imitate(warm, model, batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)

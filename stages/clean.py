@@ -1,6 +1,6 @@
 """Show what runs have left in .work, finished or not: its size, when it was last written, and what its API calls cost.
 
-With --yes, remove it. Nothing else ever does. The replies of paid services stay, unless --paid is given too. DVC's
+Folders of experiments that were killed are shown, too. With --yes, remove all of it. Nothing else ever does. The replies of paid services stay, unless --paid is given too. DVC's
 own cache stays; `dvc gc --workspace` clears that.
 """
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from slim_rl.players.services import LEDGERS
+from slim_rl.players.services import ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.journal import read_lines
+from slim_rl.runtime.work import work_root
 from stages.workspace import LOCK, overridden, sole_run
 
-WORK = Path(".work")
+EXPERIMENTS = Path(".dvc/tmp/exps/standalone")  # as DVC names it
 
 
 class Entry(NamedTuple):
@@ -33,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     with told_in_a_sentence(), sole_run(print), overridden({}):  # no run is in progress, no parameters set aside
         entries = list(unfinished())
-        kept = [entry for entry in entries if entry.path.parent == LEDGERS and not options.paid]
+        kept = [entry for entry in entries if entry.path.parent == ledgers() and not options.paid]
         removable = [entry for entry in entries if entry not in kept]
         for entry in entries:
             day = datetime.date.fromtimestamp(entry.written)
@@ -49,15 +50,15 @@ def main() -> None:
 
 
 def unfinished() -> Iterator[Entry]:
-    """What is in .work: a line for each stage's run, and for each other file."""
-    for path in sorted(WORK.glob("*")):
-        for part in sorted(path.glob("*")) if path.is_dir() else [path]:
-            if part != LOCK:
-                files = [file for file in [part, *part.rglob("*")] if file.is_file()]
-                size = sum(file.stat().st_size for file in files)
-                dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")
-                written = max((file.stat().st_mtime for file in files), default=part.stat().st_mtime)
-                yield Entry(part, size / 1e6, dollars, written)
+    """A line for each stage's run in .work, each other file there, and each folder of an experiment."""
+    parts = [part for path in work_root().glob("*") for part in (path.glob("*") if path.is_dir() else [path])]
+    for part in [*sorted(parts), *sorted(EXPERIMENTS.glob("tmp*"))]:
+        if part != LOCK:
+            files = [file for file in [part, *part.rglob("*")] if file.is_file()]
+            size = sum(file.stat().st_size for file in files)
+            dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")
+            written = max((file.stat().st_mtime for file in files), default=part.stat().st_mtime)
+            yield Entry(part, size / 1e6, dollars, written)
 
 
 def _total(entries: Sequence[Entry]) -> str:

@@ -13,7 +13,7 @@ from slim_rl.rollout.shards import publish
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.runtime.work import work_folder
+from slim_rl.runtime.work import work_folder, work_root
 from slim_rl.studies import load_study, parameters_of, series, study_of
 from slim_rl.studies.series import Evaluation, Models
 from stages.services import services_of
@@ -72,7 +72,7 @@ def evaluation_folder(config: Config) -> Path:
         if hasattr(plan, "inputs"):
             files += plan.inputs(parameters_of(study, config.studies))
     inputs = config.work_inputs(*_SECTIONS)
-    return work_folder(Path(".work/evaluate"), inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
+    return work_folder(work_root() / "evaluate", inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
 
-make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, a run goes on. An
-experiment starts over with the stage it was in, but it pays for no reply again: its ledgers are those of this
-workspace. One that has finished is not run again.
+make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, a run goes on. So does
+an experiment, because its unfinished work and paid replies are in this workspace; one that has finished is not run
+again.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from slim_rl.core.errors import UserError
-from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.process import end
+from slim_rl.runtime.work import WORK_VARIABLE, work_root
 from stages.workspace import overridden, sole_run
 
 _GRACE_SECONDS = 75.0
@@ -44,7 +44,7 @@ def main() -> None:
             )
             return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
-        environment = {**os.environ, LEDGERS_VARIABLE: str(ledgers().absolute())}  # DVC removes an experiment's folder
+        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
         # In its own session, so that it ends before params.yaml is put back.
         process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
         try:

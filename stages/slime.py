@@ -17,6 +17,7 @@ from slim_rl.config import Config, load_config
 from slim_rl.games import load_games
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.work import work_root
 from slim_rl.slime import launch
 from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.version import check_version
@@ -41,7 +42,7 @@ def main() -> None:
             containers = {"pyxis_image": options.container_image, "apptainer_image": options.apptainer}
             print(sbatch(run_parameters(config), options.profile, **containers))
         else:
-            print(dry_run(config, Path(".work/slime/dry-run").resolve()))
+            print(dry_run(config, (work_root() / "slime/dry-run").resolve()))
 
 
 def dry_run(config: Config, folder: Path) -> str:

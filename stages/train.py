@@ -31,7 +31,7 @@ from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.runtime.work import fingerprint, work_folder
+from slim_rl.runtime.work import fingerprint, work_folder, work_root
 from slim_rl.slime import launch
 from slim_rl.slime.identity import announce, identity
 from slim_rl.slime.parameters import RunParameters
@@ -97,9 +97,9 @@ def work(config: Config, games: Games) -> Path:
         inputs.append(config.evaluate.model_dump(mode="json", include={"every_steps", "benchmarks"}))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
-        return Path(".work/slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
+        return Path(work_root(), "slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
     frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
-    return work_folder(Path(".work/train"), *inputs, base, *frozen, *config.own_code())
+    return work_folder(work_root() / "train", *inputs, base, *frozen, *config.own_code())
 
 
 def slime_inputs(config: Config) -> dict[str, Any]:

@@ -155,13 +155,16 @@ def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(worksp
     assert not (workspace / "arguments").exists()
 
 
-def test_an_experiment_pays_from_the_ledgers_of_the_workspace(workspace, fake_dvc, monkeypatch):
-    """DVC runs it in a folder of its own, which it removes at the end."""
+def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(workspace, fake_dvc, monkeypatch):
+    """DVC runs it in a folder of its own, which it removes at the end; another one after a kill."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    code = "from slim_rl.players.services import ledgers; (ledgers() / 'partner').mkdir(parents=True)"
+    code = (
+        "from slim_rl.players.services import ledgers; from slim_rl.runtime.work import work_root; "
+        "(ledgers() / 'partner').mkdir(parents=True); (work_root() / 'train/0123').mkdir(parents=True)"
+    )
     fake_dvc(f'mkdir temporary && cd temporary && {sys.executable} -c "{code}" && cd .. && rm -r temporary')
     assert run("--experiment", "seed-1").wait(60) == 0
-    assert (workspace / ".work/services/partner").is_dir()
+    assert (workspace / ".work/services/partner").is_dir() and (workspace / ".work/train/0123").is_dir()
 
 
 def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, fake_dvc):
@@ -177,6 +180,8 @@ def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, 
 
 
 def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):
+    killed = workspace / ".dvc/tmp/exps/standalone/tmp0123"
+    killed.mkdir(parents=True)
     folder, paid = workspace / ".work/evaluate/0123", workspace / ".work/services/partner.jsonl"
     Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").add_call(1_000_000, 0, 0)
     folder.mkdir(parents=True)
@@ -190,7 +195,7 @@ def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, 
     monkeypatch.setattr(sys, "argv", ["clean", "--yes"])
     clean.main()
     told = capsys.readouterr().out
-    assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists()
+    assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists() and not killed.exists()
     assert "Kept paid replies, 0.0 MB that cost $2.00" in told and paid.exists()
     monkeypatch.setattr(sys, "argv", ["clean", "--yes", "--paid"])
     clean.main()

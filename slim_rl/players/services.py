@@ -1,6 +1,5 @@
 """Models behind an API, by name."""
 
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,19 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger, price_of
+from slim_rl.runtime.work import work_root
 
 if TYPE_CHECKING:
     from slim_rl.players.chat import ChatService
 
 
-LEDGERS = Path(".work/services")
-LEDGERS_VARIABLE = "SLIM_RL_SERVICES"
-"""The environment variable with another folder for the ledgers, for a stage that runs in a copy of the workspace."""
-
-
 def ledgers() -> Path:
     """The folder of the ledgers."""
-    return Path(os.environ.get(LEDGERS_VARIABLE) or LEDGERS)
+    return work_root() / "services"
 
 
 class Services:

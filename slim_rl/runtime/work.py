@@ -3,12 +3,20 @@
 import ast
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+WORK_VARIABLE = "SLIM_RL_WORK"
+"""The environment variable with another folder than `.work`, for processes that run in a copy of the workspace."""
 _PACKAGE = Path(__file__).parents[1]
 _CODE = ("core", "engines", "games", "players", "rollout", "runtime/team.py", "sandbox", "training")
 """The rooms that make episodes and weights."""
+
+
+def work_root() -> Path:
+    """The folder of what `make clean` shows: unfinished work, and the replies of paid services."""
+    return Path(os.environ.get(WORK_VARIABLE) or ".work")
 
 
 def work_folder(root: Path, *inputs: Any) -> Path:

@@ -12,9 +12,9 @@ import yaml
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
-from slim_rl.players.services import LEDGERS_VARIABLE, ledgers
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.files import write_text
+from slim_rl.runtime.work import WORK_VARIABLE, work_root
 from slim_rl.slime.arguments import HELD_OUT, HOOKS, TRAIN, arguments
 from slim_rl.slime.job import RUNS, Job, run_here
 from slim_rl.slime.parameters import PARAMETERS, RunParameters
@@ -159,7 +159,7 @@ def environment(parameters: RunParameters) -> dict[str, str]:
         "PYTHONPATH": ":".join(dict.fromkeys(map(str, paths))),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-        LEDGERS_VARIABLE: str(ledgers().absolute()),
+        WORK_VARIABLE: str(work_root().absolute()),
     }
 
 

@@ -242,7 +242,7 @@ def test_a_dry_run_prints_a_command_that_can_be_pasted(workspace, games_file, mo
 def test_slimes_processes_find_the_users_modules_and_the_ledgers(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "mine")
     variables = launch.environment(parameters_of())
-    assert variables["SLIM_RL_SERVICES"] == str(workspace / ".work/services")  # wherever Ray starts them
+    assert variables["SLIM_RL_WORK"] == str(workspace / ".work")  # wherever Ray starts them
     paths = variables["PYTHONPATH"].split(":")
     assert {str(workspace / "slime"), str(workspace), str(workspace / "mine"), str(ROOT)} < set(paths)
 

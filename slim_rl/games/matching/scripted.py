@@ -113,6 +113,11 @@ class ReferencePlayer(ScriptedPlayer):
         self._asked = cell
         return question(*cell, self._rng)
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is a cell that it neither sees nor has asked about."""
+        return bool(self._unasked.any())
+
     def proposal(self) -> str:
         best = optimal_assignment(self.values) if self._exactly is None else self._exactly
         return "[propose] " + format_proposal(tuple(int(paper) for paper in best))
@@ -222,8 +227,8 @@ def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells, see `_asker`, with a shy partner.
 
-    It neither chooses well nor stops well: when it stops is a habit, see `_habit`. Its proposals are the best by what it
-    knows.
+    It neither chooses well nor stops well: when it stops is a habit, see `_habit`; only where nothing is left to ask about
+    does it always propose. Its proposals are the best by what it knows.
 
     Raises:
         UserError: there are too many sums to write, or they are of numbers that the player does not read.
@@ -247,6 +252,8 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         asker.hear(observations[-1])
         closings.append(closing() if game.turn else None)  # who asks in the last turn has no turn to propose in
         stopping.append(_habit(game, parameters))
+    if not asker.may_ask:
+        stopping[-1] = 1.0
     return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
 
 

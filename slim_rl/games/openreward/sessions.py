@@ -8,12 +8,11 @@ from pathlib import Path
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.games.openreward.client import Connection, delete
 from slim_rl.runtime.journal import Journal, append_line, read_lines
-
-FOLDER = Path(".work/openreward")
+from slim_rl.runtime.work import work_root
 
 
 class OpenSessions:
-    """The sessions of this process on one server, in `FOLDER/HOST-PID-START.jsonl`."""
+    """The sessions of this process on one server, in `openreward/HOST-PID-START.jsonl` of the work folder."""
 
     def __init__(self, address: str):
         self._address = address
@@ -35,7 +34,7 @@ class OpenSessions:
     async def delete_orphans(self, connection: Connection) -> int:
         """Delete what ended processes of this machine left open on this server. Returns the number of sessions."""
         deleted = 0
-        for path in sorted(FOLDER.glob(f"{socket.gethostname()}-*.jsonl")):
+        for path in sorted(_folder().glob(f"{socket.gethostname()}-*.jsonl")):
             if path.stem.rsplit("-", 2)[0] != socket.gethostname() or _alive(path.stem):
                 continue
             left = open_in(path)
@@ -50,7 +49,7 @@ class OpenSessions:
 
     def _note(self, sid: str, is_open: bool) -> None:
         if self._journal is None or self._journal[0] != _process():  # after a fork
-            self._journal = _process(), Journal(FOLDER / f"{_process()}.jsonl")
+            self._journal = _process(), Journal(_folder() / f"{_process()}.jsonl")
         self._journal[1].append(self._line(sid, is_open))
 
     def _line(self, sid: str, is_open: bool) -> dict[str, object]:
@@ -67,6 +66,10 @@ def open_in(path: Path) -> dict[str, list[str]]:
         elif line["session"] in sids:
             sids.remove(line["session"])
     return found
+
+
+def _folder() -> Path:
+    return work_root() / "openreward"
 
 
 def _process(pid: int | None = None) -> str:

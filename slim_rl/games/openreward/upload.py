@@ -26,10 +26,10 @@ from slim_rl.games import file_name
 from slim_rl.games.openreward.tasks import KEY
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.journal import Journal, read_lines
+from slim_rl.runtime.work import work_root
 
 API_URL = "https://api.openreward.ai"
 GAMES = Path("data/games")
-JOURNALS = Path(".work/openreward/uploaded")
 _COLUMNS = ("episode_id", "game_id", "game", "series", "step", "status", "turns", "seating", "rewards", "metrics")
 _BATCH_BYTES = 900_000
 _TRIES = 6
@@ -46,7 +46,7 @@ def upload(run: str, episodes: Path, url: str = API_URL, key: str | None = None)
     shards = sorted(episodes.rglob("*.parquet"))
     if not shards:
         raise UserError(f"There are no shards of episodes in {episodes}; name their folder with --episodes.")
-    path = JOURNALS / f"{uuid.uuid5(uuid.NAMESPACE_URL, f'{url} {run}')}.jsonl"
+    path = work_root() / "openreward/uploaded" / f"{uuid.uuid5(uuid.NAMESPACE_URL, f'{url} {run}')}.jsonl"
     done = {line["episode"] for line in read_lines(path)}
     journal = Journal(path)
     try:

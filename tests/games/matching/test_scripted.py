@@ -283,7 +283,10 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
 def test_demonstrators_stop_by_a_habit_of_no_use_and_run_out_of_turns_unless_told_otherwise(taught, shown):
     for _, game, demo in shown:
         left = [game.limits.max_turns // 2 - number for number in range(len(demo.stopping))]
-        assert list(demo.stopping) == [0.65 if turns % 2 else 0.15 for turns in left]
+        habit = [0.65 if turns % 2 else 0.15 for turns in left]
+        if len(demo.turns) == (~game.board.masks[0]).sum():
+            habit[-1] = 1.0  # nothing is left to ask about
+        assert list(demo.stopping) == habit
     late = [len(demo.turns) == game.limits.max_turns // 2 for _, game, demo in shown]
     assert 0.1 < np.mean(late) < 0.5
 
@@ -292,7 +295,8 @@ def test_demonstrators_stop_by_a_habit_of_no_use_and_run_out_of_turns_unless_tol
         game, demo = taskset.load(task), taskset.demonstrate(task, "player-1")
         for asked, stop in enumerate(demo.stopping):
             habit = 0.65 if max(0, game.limits.patience - asked) % 2 else 0.15
-            assert stop == (1 if asked + 1 == game.limits.max_turns // 2 else habit)
+            done = asked == (~game.board.masks[0]).sum() or asked + 1 == game.limits.max_turns // 2
+            assert stop == (1 if done else habit)
         assert None not in demo.closings
 
 
@@ -341,3 +345,11 @@ def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_p
     assert 0.8 < np.mean([questions == most for questions, most in asked]) < 0.97
     assert min(questions for questions, _ in asked) == 0
     assert {"What", "How", "And", "Please"} < heard  # in all wordings
+
+
+def test_a_demonstrator_who_sees_everything_proposes_at_once(taught):
+    taskset, tasks = taught
+    full = [task for task in tasks[LESSONS[1]] if np.all(task.state["mask1"])]
+    assert full
+    for demo in (taskset.demonstrate(task, "player-1") for task in full):
+        assert len(demo.turns) == 0 and list(demo.stopping) == [1.0] and demo.closings[0].startswith("[propose]")

@@ -280,11 +280,11 @@ def test_sessions_of_a_killed_process_are_deleted_by_the_next(served, words):
 
 def test_sessions_of_another_machine_stay_open_whatever_its_name(served, monkeypatch, tmp_path):
     """Machines that share a folder: `node` and `node-1`."""
-    monkeypatch.setattr("slim_rl.games.openreward.sessions.FOLDER", tmp_path)
+    monkeypatch.setenv("SLIM_RL_WORK", str(tmp_path))
     monkeypatch.setattr("socket.gethostname", lambda: "node")
-    append_line(tmp_path / "node-1-999999-5.jsonl", {"address": served.url, "session": "live", "open": True})
+    append_line(tmp_path / "openreward/node-1-999999-5.jsonl", {"address": served.url, "session": "live", "open": True})
     assert asyncio.run(OpenSessions(served.url).delete_orphans(None)) == 0
-    assert open_in(tmp_path / "node-1-999999-5.jsonl") == {served.url: ["live"]}
+    assert open_in(tmp_path / "openreward/node-1-999999-5.jsonl") == {served.url: ["live"]}
 
 
 def test_a_prompt_that_is_no_list_of_blocks_fails_the_episode_and_not_the_run():
