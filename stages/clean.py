@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     with told_in_a_sentence(), sole_run(print), overridden({}):  # no run is in progress, no parameters set aside
         entries = list(unfinished())
-        kept = [entry for entry in entries if entry.path.parent == ledgers() and not options.paid]
+        kept = [entry for entry in entries if has_replies(entry.path) and not options.paid]
         removable = [entry for entry in entries if entry not in kept]
         for entry in entries:
             day = datetime.date.fromtimestamp(entry.written)
@@ -59,6 +59,11 @@ def unfinished() -> Iterator[Entry]:
             dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")
             written = max((file.stat().st_mtime for file in files), default=part.stat().st_mtime)
             yield Entry(part, size / 1e6, dollars, written)
+
+
+def has_replies(path: Path) -> bool:
+    """Whether it is a file of paid replies, or the folder of an experiment that has its own."""
+    return path.parent == ledgers() or any(path.glob(".work/services/*"))
 
 
 def _total(entries: Sequence[Entry]) -> str:

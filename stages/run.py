@@ -65,8 +65,9 @@ def finished(experiment: str) -> bool:
     ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
     if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
         return False
-    written = [":!dvc.lock", ":!reports", ":!*.gitignore"]
-    if git(["git", "diff", "--quiet", ref, "--", ".", *written]).returncode != 0:
+    # DVC writes the first three; no run reads the others.
+    beside = [f":!{path}" for path in ("dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md")]
+    if git(["git", "diff", "--quiet", ref, "--", ".", *beside]).returncode != 0:
         raise UserError(
             f"There is an experiment {experiment} with other code or parameters; name this one otherwise, or remove "
             f"that one first: dvc exp remove {experiment}"

@@ -145,6 +145,8 @@ def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(worksp
     fake_dvc(f"{keep % ' '.join(identity)}; git update-ref {ref} $made; git reset -q; rm dvc.lock")
     assert run("--set", "seed=1", "--experiment", "seed-1").wait(60) == 0
     (workspace / "arguments").unlink()
+    (workspace / "notes.md").write_text("No run reads this.")
+    git(["git", "add", "notes.md"])
     process = run("--set", "seed=1", "--experiment", "seed-1")
     told, _ = process.communicate()
     assert process.returncode == 0 and "seed-1 has finished already" in told
@@ -180,8 +182,11 @@ def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, 
 
 
 def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):
-    killed = workspace / ".dvc/tmp/exps/standalone/tmp0123"
+    experiments = workspace / ".dvc/tmp/exps/standalone"
+    killed, paying = experiments / "tmp0123", experiments / "tmp4567"
     killed.mkdir(parents=True)
+    (paying / ".work/services").mkdir(parents=True)
+    (paying / ".work/services/partner.jsonl").touch()
     folder, paid = workspace / ".work/evaluate/0123", workspace / ".work/services/partner.jsonl"
     Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").add_call(1_000_000, 0, 0)
     folder.mkdir(parents=True)
@@ -195,8 +200,8 @@ def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, 
     monkeypatch.setattr(sys, "argv", ["clean", "--yes"])
     clean.main()
     told = capsys.readouterr().out
-    assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists() and not killed.exists()
+    assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists() and not killed.exists() and paying.exists()
     assert "Kept paid replies, 0.0 MB that cost $2.00" in told and paid.exists()
     monkeypatch.setattr(sys, "argv", ["clean", "--yes", "--paid"])
     clean.main()
-    assert "Removed 0.0 MB that cost $2.00." in capsys.readouterr().out and not paid.exists()
+    assert "Removed 0.0 MB that cost $2.00." in capsys.readouterr().out and not paid.exists() and not paying.exists()
