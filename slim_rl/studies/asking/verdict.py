@@ -40,6 +40,8 @@ class Evidence:
     useful_base: float
     useful_trained: float
     """Useful cells a game."""
+    truncated_base: float
+    """Share of the base model's games that run out of turns."""
     more: Estimate
     """Useful cells, trained less base."""
     gain: Estimate
@@ -119,6 +121,7 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         reward_best=float(best["reward"].mean()),
         useful_base=float(base["useful_cells"].mean()),
         useful_trained=float(trained["useful_cells"].mean()),
+        truncated_base=float(base["truncated"].mean()),
         more=less(trained, base, "useful_cells"),
         gain=gain,
         pays=pays,
@@ -204,6 +207,11 @@ def judge(found: Evidence) -> Verdict:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
     else:
         outcome, text = "not supported", f"Not supported: it neither asks nor earns clearly more. {said}"
+    if found.truncated_base > 0.5:
+        text += (
+            f" But the base model runs out of turns in {found.truncated_base:.0%} of its games: it cannot play yet, so "
+            "this says little about asking."
+        )
     return Verdict(outcome, text, (*requirements, *choosing))
 
 

@@ -42,6 +42,7 @@ class Policy:
         careless: probability that it proposes at random.
         pays: it asks only for cells that are worth their price.
         guesses: it knows the best assignment without asking.
+        proposes: else it talks until it runs out of turns.
     """
 
     cells: float = 0.0
@@ -50,6 +51,7 @@ class Policy:
     careless: float = 0.0
     pays: bool = False
     guesses: bool = False
+    proposes: bool = True
 
 
 class MadePlayer(ScriptedPlayer):
@@ -79,6 +81,8 @@ class MadePlayer(ScriptedPlayer):
             return f"[message] What are your scores for these: {wanted}?"
         if cells:
             return question(*cells[0])
+        if not self.policy.proposes:
+            return "[message] Thank you."
         best = optimal_assignment(values)
         if self._proposes.random() < self.policy.careless:
             best = self._proposes.permutation(len(values))

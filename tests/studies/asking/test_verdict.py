@@ -87,6 +87,13 @@ def test_boards_that_give_away_what_asking_could_tell_make_no_test(verdict):
     assert found.text.startswith("Invalid test: the boards leak")
 
 
+def test_a_base_model_that_cannot_end_a_game_is_named(verdict):
+    """Else a broken warm start hides behind any verdict: where there is nothing to learn, all look alike."""
+    said = "But the base model runs out of turns in 100% of its games"
+    assert said in verdict(SEES_ALL, replace(SELDOM, proposes=False), NEVER).text
+    assert said not in verdict(SEES_ALL, SELDOM, NEVER).text
+
+
 def test_few_boards_are_too_few(verdict):
     found = verdict(PATIENT, SELDOM, BEST, count=60)
     assert found.outcome == "too little data"
