@@ -17,6 +17,7 @@ from slim_rl.rollout.shards import Shard
 from slim_rl.studies.asking.measures import Sample, title
 
 _MODELS = ("base", "trained")
+_CHANGED = ["reward", "cells_asked"]
 
 
 class Cell(NamedTuple):
@@ -54,13 +55,14 @@ class SideBySide(NamedTuple):
 
 
 def side_by_side(held_out: Mapping[str, Sample]) -> SideBySide | None:
-    """Both models on one board: the one where the gain is nearest to the mean gain, the first by name of several; None
-    if they share none."""
+    """Both models on a typical board; None if they share none. Of the boards on which training changed the number of cells
+    asked for most nearly as on average, it is the one whose gain is nearest to the mean gain; the first by name of several."""
     frames = [held_out[model].episodes.drop_duplicates("game_id").set_index("game_id") for model in _MODELS]
-    gains = (frames[1]["reward"] - frames[0]["reward"]).dropna().sort_index()
-    if gains.empty:
+    changes = (frames[1][_CHANGED] - frames[0][_CHANGED]).dropna().sort_index()
+    if changes.empty:
         return None
-    board = (gains - gains.mean()).abs().idxmin()
+    off = (changes - changes.mean()).abs()
+    board = off[off["cells_asked"] == off["cells_asked"].min()]["reward"].idxmin()
     shown = [_dialogue(model, held_out[model], frame.loc[board]) for model, frame in zip(_MODELS, frames, strict=True)]
     return SideBySide(board, SHORT_PAPERS[: len(shown[0].rows)], shown)
 

@@ -15,9 +15,10 @@ from PIL import Image
 
 from slim_rl.core.errors import UserError
 from slim_rl.rollout.shards import read_episodes, write_shard
+from slim_rl.studies.asking.boards import side_by_side
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
 from slim_rl.studies.asking.measures import read_sample
-from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, turn, write
+from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, sample, turn, write
 from tests.studies.runs import report_on
 
 ROOT = Path(__file__).parents[3]
@@ -87,6 +88,19 @@ def test_the_board_that_is_drawn_says_what_was_asked_and_what_came_of_it(run, pa
         ]
         assert len(re.findall(r'<td class="[^"]*asked', half)) == episode.metrics[f"{AGENT}.cells_asked"]
         assert half.count("\u2605</td>") == 3
+
+
+def test_the_board_that_is_drawn_is_typical_in_cells_asked_for_too(tmp_path):
+    """Most dialogues in which nobody asks have a gain near the mean as well; they show nothing of what was learnt."""
+    game = game_of(patience=(2, 5))
+    players = {"base": Policy(0.3, careless=0.3), "trained": Policy(2.5, careless=0.3)}
+    held_out = {
+        name: sample(tmp_path / name, game, name, play(game, name, policy), chosen=False)
+        for name, policy in players.items()
+    }
+    before, after = (one.episodes["cells_asked"].mean() for one in held_out.values())
+    base, trained = side_by_side(held_out).dialogues
+    assert trained.cells_asked - base.cells_asked == round(after - before) == 2
 
 
 def said_there(text):
