@@ -24,6 +24,8 @@ TOP = 99
 """The largest score; the smallest is 0."""
 UNKNOWN = 50
 """A player counts this for a cell it does not see; a cell that neither player sees has this score."""
+ROUGH = 10
+"""A score that a player knows roughly lies between two multiples of this."""
 MAX_REFUSALS = 10_000
 """DialOp's MAX_TABLES: after more rejected boards than this in a row, the next one is kept as it is."""
 
@@ -43,6 +45,8 @@ class Board:
     """(2, N, N) bool, the cells that each player sees."""
     scales: np.ndarray
     """(2,) float64, the factors of the numbers that each player reads."""
+    rough: np.ndarray | None = None
+    """(N, N) bool, the cells that the first player does not see but knows roughly, see `roughly`; None: there are none."""
 
     @property
     def size(self) -> int:
@@ -63,11 +67,22 @@ class Board:
         """(N, N) int64: what `player` reads, scores times its scale, rounded down; -1 where it sees nothing."""
         return np.where(self.masks[player], (self.table * self.scales[player]).astype(np.int64), -1)
 
+    def bounds(self, player: int) -> np.ndarray:
+        """(2, N, N) int64: the least and the largest score that a cell can have by what `player` knows from the start."""
+        return np.stack([np.where(self.masks[player], self.table, limit) for limit in self._rough_bounds(player)])
+
+    def _rough_bounds(self, player: int) -> tuple[np.ndarray, np.ndarray]:
+        if player or self.rough is None:
+            return np.zeros_like(self.table), np.full_like(self.table, TOP)
+        least = self.table // ROUGH * ROUGH
+        return np.where(self.rough, least, 0), np.where(self.rough, least + ROUGH - 1, TOP)
+
     def to_game_state(self) -> dict[str, Any]:
-        """DialOp's record of a board as JSON values; masks are 0 and 1."""
+        """DialOp's record of a board as JSON values; masks are 0 and 1. `rough1` is ours, of a board that has such cells."""
         mask1, mask2 = self.masks.astype(int).tolist()
         scale1, scale2 = self.scales.tolist()
-        return {
+        rough = {} if self.rough is None else {"rough1": self.rough.astype(int).tolist()}
+        return rough | {
             "table": self.table.tolist(),
             "mask1": mask1,
             "mask2": mask2,
@@ -90,7 +105,9 @@ class Board:
         if not 2 <= len(table) <= 8:
             raise ValueError(f"the table is {len(table)} x {len(table)}; there are games of size 2 to 8")
         masks = np.stack([_matrix(state, key, 1, len(table)) for key in ("mask1", "mask2")]).astype(bool)
-        board = cls(table, masks, np.array([_scale(state, key) for key in ("scale1", "scale2")]))
+        scales = np.array([_scale(state, key) for key in ("scale1", "scale2")])
+        rough = _matrix(state, "rough1", 1, len(table)).astype(bool) if "rough1" in state else None
+        board = cls(table, masks, scales, rough)
         recorded, best = state["best_assignment_reward"], board.best_assignment_reward
         if recorded != best:
             raise ValueError(f"the game state records best_assignment_reward {recorded!r}, but it is {best}")
@@ -131,6 +148,12 @@ def assignment_value(table: np.ndarray, assignment: np.ndarray) -> int:
     return int(table[np.arange(len(table)), assignment].sum())
 
 
+def expected(bounds: np.ndarray) -> np.ndarray:
+    """(N, N) int64: what a player counts for each score of which it knows `bounds`, (2, N, N): the middle, so 50 for a
+    cell of which it knows nothing."""
+    return (bounds[0] + bounds[1] + 1) // 2
+
+
 def assignment_by_view(board: Board, known: np.ndarray) -> np.ndarray:
     """(N,) int64: the best assignment for a player that knows the cells `known` (N, N) bool and counts 50 for others.
 
@@ -162,7 +185,16 @@ def _block(seed: int, block: int, parameters: Parameters) -> Iterator[Board]:
         taken, refused = _taken(passes(tables, masks, parameters), refused, parameters)
         for i in taken:
             scales = rng.uniform(*parameters.scale_range, 2)
-            yield Board(tables[..., i].astype(np.int64), masks[..., i].copy(), scales)
+            yield Board(
+                tables[..., i].astype(np.int64), masks[..., i].copy(), scales, _rough(masks[..., i], rng, parameters)
+            )
+
+
+def _rough(masks: np.ndarray, rng: np.random.Generator, parameters: Parameters) -> np.ndarray | None:
+    """(N, N) bool: the cells that the first player knows roughly; of these that its partner sees and it does not."""
+    if not parameters.p_rough:
+        return None
+    return (rng.random(masks[0].shape) < parameters.p_rough) & masks[1] & ~masks[0]
 
 
 def _taken(passed: np.ndarray, refused: int, parameters: Parameters) -> tuple[list[int], int]:
@@ -321,11 +353,14 @@ def posterior_mean(
     without selection, to within half a point).
     """
     known, truth = board.masks[player][..., None], board.table[..., None].astype(np.int16)
-    own = assignment_by_view(board, board.masks[player])
+    rough = np.zeros_like(known) if player or board.rough is None else board.rough[..., None]
+    own = optimal_assignment(expected(board.bounds(player)))
     total, found = np.zeros_like(board.table), 0
     for _ in range(_MAX_BATCHES):
         seen = _draw_mask(_SAMPLES, rng, parameters, 1 - player)
-        tables = _view(_draw_values(_SAMPLES, rng, parameters), seen & ~known)
+        drawn = _draw_values(_SAMPLES, rng, parameters)
+        drawn = np.where(rough, truth // ROUGH * ROUGH + drawn % ROUGH, drawn)
+        tables = _view(drawn, (seen | rough) & ~known)
         tables += (truth - UNKNOWN) * known
         masks = np.stack([np.broadcast_to(known, seen.shape), seen])
         reward = tables[np.arange(board.size), own].sum(0)
@@ -334,4 +369,4 @@ def posterior_mean(
         found += len(kept)
         if found >= accepted:
             break
-    return total / found if found else np.where(board.masks[player], board.table, float(UNKNOWN))
+    return total / found if found else expected(board.bounds(player)).astype(float)

@@ -18,9 +18,12 @@ only some of the scores{scale}; the others are marked "?". Take turns. A turn is
 [accept] or [reject], to answer a proposal; accepting ends the game.
 """
 _SHORT = "Assign {size} papers.\n"
+ROUGH_MARK = "±5"
+"""Behind the middle of the ten scores that a cell can have by what a player knows roughly."""
 _SIZE = re.compile(r"[Aa]ssign (\d) papers")
 _BOARD = "You see:\n"
 _CELL = re.compile(rf"^({'|'.join(REVIEWERS)}) - ({'|'.join(SHORT_PAPERS)}): (\d+)$", re.MULTILINE)
+_ROUGH_CELL = re.compile(_CELL.pattern.replace("$", rf"{re.escape(ROUGH_MARK)}$"), re.MULTILINE)
 _PRIVATE_SCALE = ", multiplied by a private factor of your own"
 MUST_ANSWER = "You can output one of these choices: [accept] or [reject]"
 
@@ -50,20 +53,31 @@ class InvalidTurn(ValueError):
     """A turn that the rules forbid; the speaker is told the message."""
 
 
-def prompt(numbers: np.ndarray, private_scale: bool, limits: Limits, partner: bool = False, short: bool = False) -> str:
+def prompt(
+    numbers: np.ndarray,
+    private_scale: bool,
+    limits: Limits,
+    partner: bool = False,
+    short: bool = False,
+    rough: np.ndarray | None = None,
+) -> str:
     """What a player reads first.
 
     Args:
         numbers: (N, N) int: what it sees of the board, -1 where it sees nothing.
+        rough: (N, N) int: what it knows roughly of the rest, see `Board.rough`; -1 where it knows nothing.
         partner: whether it is the second player, whose patience it is.
         short: leave the rules out, for a model that has learnt them by imitation.
     """
     size = len(numbers)
-    rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=_PRIVATE_SCALE if private_scale else "")
-    cells = (
-        f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {'?' if number < 0 else number}"
-        for (r, p), number in np.ndenumerate(numbers)
-    )
+    scale = _PRIVATE_SCALE if private_scale else ""
+    if rough is not None:
+        scale += f", or knows them roughly ({ROUGH_MARK.strip()})"
+    rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=scale)
+    shown = np.where(numbers < 0, "?", numbers.astype(str))
+    if rough is not None:
+        shown = np.where(rough < 0, shown, np.char.add(rough.astype(str), ROUGH_MARK))
+    cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {text}" for (r, p), text in np.ndenumerate(shown))
     return rules + _BOARD + "\n".join(cells) + "\n" + left(limits, partner=partner)
 
 
@@ -85,11 +99,20 @@ def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) 
 
 def read_prompt(text: str) -> np.ndarray | None:
     """`numbers` from a text that begins with `prompt(numbers, ...)`; None from any other text."""
+    return _read(text, _CELL)
+
+
+def read_rough(text: str) -> np.ndarray | None:
+    """`rough` from such a text, -1 where nothing is known roughly."""
+    return _read(text, _ROUGH_CELL)
+
+
+def _read(text: str, cell: re.Pattern[str]) -> np.ndarray | None:
     size, opens, board = _SIZE.search(text), *text.partition(_BOARD)[1:]
     if not size or not opens:
         return None
     numbers = np.full((int(size[1]), int(size[1])), -1)
-    for reviewer, paper, number in _CELL.findall(board):
+    for reviewer, paper, number in cell.findall(board):
         numbers[REVIEWERS.index(reviewer), SHORT_PAPERS.index(paper)] = int(number)
     return numbers
 

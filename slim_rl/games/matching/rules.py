@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slim_rl.games.matching.board import Board, assignment_by_view, assignment_value
+from slim_rl.games.matching.board import Board, assignment_value, expected, optimal_assignment
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, left, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_cells, told_numbers
@@ -25,6 +25,8 @@ class View:
     """(N, N) bool: the cells it sees."""
     numbers: np.ndarray
     """(N, N) int: what it reads, scores times its scale, rounded down; -1 where it sees nothing."""
+    bounds: np.ndarray
+    """(2, N, N) int: the least and the largest score that each cell can have by what it knows."""
     scale: float
 
 
@@ -45,6 +47,12 @@ class _Asking:
     errors: int = 0
 
 
+def opening(board: Board, player: int, limits: Limits, short: bool) -> str:
+    """What a player reads first; see `prompt`."""
+    rough = np.where(board.rough, expected(board.bounds(0)), -1) if player == 0 and board.rough is not None else None
+    return prompt(board.numbers(player), board.private, limits, player == 1, short, rough)
+
+
 class MatchingGame:
     """One game on one board; see `slim_rl.core.game.TextGame`.
 
@@ -60,7 +68,7 @@ class MatchingGame:
         self.proposal: tuple[int, ...] | None = None
         self.accepted: tuple[int, ...] | None = None
         self._speaker = 0
-        self._unseen = [[prompt(board.numbers(player), board.private, limits, player == 1, short)] for player in (0, 1)]
+        self._unseen = [[opening(board, player, limits, short)] for player in (0, 1)]
         self._asking = [_Asking(np.zeros_like(board.masks[0])) for _ in SEATS]
 
     @property
@@ -73,7 +81,13 @@ class MatchingGame:
 
     def view(self, seat: str) -> View:
         player = SEATS.index(seat)
-        return View(self.board.masks[player], self.board.numbers(player), float(self.board.scales[player]))
+        board = self.board
+        return View(board.masks[player], board.numbers(player), board.bounds(player), float(board.scales[player]))
+
+    def bounds(self, seat: str) -> np.ndarray:
+        """(2, N, N) int: the least and the largest score that each cell can have by what a player sees and was told when
+        it asked."""
+        return np.where(self.known(seat), self.board.table, self.board.bounds(SEATS.index(seat)))
 
     def known(self, seat: str) -> np.ndarray:
         """(N, N) bool: the cells that a player sees, and those whose score it was told when it asked."""
@@ -163,7 +177,7 @@ class MatchingGame:
         }
         if limits.patience is not None:
             metrics["patience"] = limits.patience
-        for seat, asking, mask in zip(SEATS, self._asking, self.board.masks, strict=True):
+        for player, (seat, asking, mask) in enumerate(zip(SEATS, self._asking, self.board.masks, strict=True)):
             metrics |= {
                 f"{seat}.cells_asked": asking.cells,
                 f"{seat}.useful_cells": asking.useful,
@@ -171,14 +185,14 @@ class MatchingGame:
                 f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
                 f"{seat}.unknown_cells": int((~mask).sum()),
-                f"{seat}.own_view": self._oracle(mask),
-                f"{seat}.oracle_given_information": self._oracle(mask | asking.learned),
+                f"{seat}.own_view": self._oracle(self.board.bounds(player)),
+                f"{seat}.oracle_given_information": self._oracle(self.bounds(seat)),
             }
         return metrics
 
-    def _oracle(self, known: np.ndarray) -> float:
-        """Normalised reward of the best assignment for a player that knows these cells, (N, N) bool."""
-        best = assignment_by_view(self.board, known)
+    def _oracle(self, bounds: np.ndarray) -> float:
+        """Normalised reward of the best assignment for a player that knows this of the scores, (2, N, N)."""
+        best = optimal_assignment(expected(bounds))
         return assignment_value(self.board.table, best) / self.board.best_assignment_reward
 
     def _count_questions(self, player: int, text: str) -> None:

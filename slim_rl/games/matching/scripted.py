@@ -10,7 +10,7 @@ import numpy as np
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration
 from slim_rl.core.player import ScriptedPlayer
-from slim_rl.games.matching.board import optimal_assignment, posterior_mean
+from slim_rl.games.matching.board import TOP, expected, optimal_assignment, posterior_mean
 from slim_rl.games.matching.language import MUST_ANSWER, Limits
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal, parse_proposal
 from slim_rl.games.matching.parameters import Parameters
@@ -18,9 +18,6 @@ from slim_rl.games.matching.questions import asked_cells, asks_something
 from slim_rl.games.matching.rules import SEATS, MatchingGame, View
 from slim_rl.games.matching.value import best_question, values_of_asking
 from slim_rl.games.matching.wordings import VAGUE, answer, question
-
-PRIOR_MEAN = 50.0
-"""What a player counts for a cell it does not see."""
 
 
 class ShyPartner(ScriptedPlayer):
@@ -63,14 +60,14 @@ class ShyPartner(ScriptedPlayer):
         if self._always_accept:
             return True
         proposal = parse_proposal(said.removeprefix("[propose]").replace(MUST_ANSWER, ""), len(self._view.mask))
-        values = _values(self._view.numbers, self._view.scale)
+        values = expected(self._view.bounds)
         worth = values[np.arange(len(values)), list(proposal)].sum()
         return bool(worth >= values.sum() / len(values))
 
 
 Choose = Callable[[np.ndarray, np.ndarray, int], tuple[int, int] | None]
-"""(what is known of the scores (N, N) float, the unasked cells (N, N) bool, how many may still be asked for) -> the
-cell to ask for next; None to stop."""
+"""(the least and the largest score that each cell can have (2, N, N), the unasked cells (N, N) bool, how many may still
+be asked for) -> the cell to ask for next; None to stop."""
 
 
 class ReferencePlayer(ScriptedPlayer):
@@ -79,7 +76,7 @@ class ReferencePlayer(ScriptedPlayer):
     Args:
         questions: it asks about at most this many cells.
         choose: which cell it asks about next.
-        estimate: its first estimate of the scores, (N, N) float; by default its own view.
+        estimate: what it counts for the scores, (N, N) float; by default what it sees, and the answers it gets.
         exactly: propose this assignment instead of the best one.
         rng: of its wordings; without it, it asks in the first one.
     """
@@ -94,8 +91,7 @@ class ReferencePlayer(ScriptedPlayer):
         exactly: np.ndarray | None = None,
         rng: random.Random | None = None,
     ):
-        self.values = _values(view.numbers, view.scale) if estimate is None else estimate.copy()
-        """(N, N) float: what it counts for each score by what it has heard so far."""
+        self._bounds, self._estimate = view.bounds.copy(), estimate
         self._unasked = ~view.mask
         self._choose, self._left, self._exactly, self._rng = choose, questions, exactly, rng
         self._partner_scale = partner_scale
@@ -105,13 +101,18 @@ class ReferencePlayer(ScriptedPlayer):
         if MUST_ANSWER in observation:
             return "[accept]"
         self.hear(observation)
-        cell = self._choose(self.values, self._unasked, self._left) if self._left and self._unasked.any() else None
+        cell = self._choose(self._bounds, self._unasked, self._left) if self._left and self._unasked.any() else None
         if cell is None:
             return self.proposal()
         self._left -= 1
         self._unasked[cell] = False
         self._asked = cell
-        return question(*cell, self._rng)
+        return question(*cell, self._rng, exactly=bool(_rough(self._bounds)[cell]))
+
+    @property
+    def values(self) -> np.ndarray:
+        """(N, N): what it counts for each score by what it has heard so far."""
+        return expected(self._bounds) if self._estimate is None else self._estimate
 
     @property
     def may_ask(self) -> bool:
@@ -124,19 +125,14 @@ class ReferencePlayer(ScriptedPlayer):
 
     def hear(self, reply: str) -> None:
         if self._asked and (number := re.search(r"\d+", reply.partition("\n")[0])):
-            self.values[self._asked] = np.ceil(int(number[0]) / self._partner_scale)
+            self._bounds[:, *self._asked] = np.ceil(int(number[0]) / self._partner_scale)
         self._asked = None
-
-
-def _values(numbers: np.ndarray, scale: float) -> np.ndarray:
-    """The scores behind the numbers that a player reads, float; the prior mean where it sees nothing."""
-    return np.where(numbers >= 0, np.ceil(numbers / scale), PRIOR_MEAN)
 
 
 def _in_order(rng: np.random.Generator | None) -> Choose:
     """The unasked cells from top to bottom, or at random."""
 
-    def choose(values: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
+    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
         cells = np.argwhere(unasked)
         row, column = cells[0 if rng is None else rng.integers(len(cells))]
         return int(row), int(column)
@@ -144,14 +140,22 @@ def _in_order(rng: np.random.Generator | None) -> Choose:
     return choose
 
 
-def _from_cell(start: int) -> Choose:
-    """The unasked cells from top to bottom, beginning with cell number `start` and going on at the top."""
-    last = start - 1
+def _rough(bounds: np.ndarray) -> np.ndarray:
+    """(N, N) bool: the cells of which a player knows something."""
+    return bounds[1] - bounds[0] < TOP
 
-    def choose(values: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
+
+def _of_either_kind(rng: random.Random) -> Choose:
+    """A coin tells whether the next cell is one known roughly or one of which nothing is known, if both are left. Of each
+    kind it is the first after the last one asked for, from top to bottom and around, beginning anywhere."""
+    last: int | None = None
+
+    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
         nonlocal last
+        before = rng.randrange(unasked.size) if last is None else last
+        rough, coin = _rough(bounds).ravel(), rng.random() < 0.5
         cells = np.flatnonzero(unasked)
-        last = int(min(cells, key=lambda cell: (cell - last - 1) % unasked.size))
+        last = int(min(cells, key=lambda cell: (rough[cell] != coin, (cell - before - 1) % unasked.size)))
         return divmod(last, len(unasked))
 
     return choose
@@ -160,16 +164,27 @@ def _from_cell(start: int) -> Choose:
 def _most_useful(p_known: float, price: float = -np.inf) -> Choose:
     """The cell with the highest one-step value of information, as long as that is above `price` points."""
 
-    def choose(values: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int] | None:
-        worth = np.where(unasked, values_of_asking(values, p_known), -np.inf)
+    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int] | None:
+        worth = np.where(unasked, values_of_asking(bounds, p_known), -np.inf)
         row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
         return (int(row), int(column)) if worth[row, column] > price else None
 
     return choose
 
 
+def _least_known(rng: np.random.Generator) -> Choose:
+    """One of the cells of which least is known, at random."""
+
+    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
+        width = np.where(unasked, bounds[1] - bounds[0], -1)
+        row, column = rng.choice(np.argwhere(width == width.max()))
+        return int(row), int(column)
+
+    return choose
+
+
 def _optimal(p_known: float, price: float) -> Choose:
-    return lambda values, unasked, left: best_question(values, unasked, left, price, p_known)
+    return lambda bounds, unasked, left: best_question(bounds, unasked, left, price, p_known)
 
 
 def reference_player(
@@ -178,8 +193,8 @@ def reference_player(
     """A reference by name. All of them stop where the partner's patience or their turns end.
 
     `random` proposes at random; `own-view` what it sees is best for; `bayes` too, and infers from how boards are
-    selected. `asks-K-random`, `asks-K-useful` and `asks-K-table` ask about K cells, a number or `all`, whatever that
-    costs. `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead,
+    selected. `asks-K-random`, `asks-K-table`, `asks-K-unknown` and `asks-K-useful` ask about K cells, a number or `all`,
+    whatever that costs: at random, from top to bottom, those of which it knows least first, the most useful first. `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead,
     which is near the exact optimum, not on it.
 
     Raises:
@@ -202,13 +217,18 @@ def reference_player(
         return ReferencePlayer(view, scale, most, _most_useful(known, price))
     if name == "optimal":
         return ReferencePlayer(view, scale, most, _optimal(known, price))
-    if asks := re.fullmatch(r"asks-(\d+|all)-(random|useful|table)", name):
+    if asks := re.fullmatch(r"asks-(\d+|all)-(random|useful|table|unknown)", name):
         questions = most if asks[1] == "all" else min(int(asks[1]), most)
-        orders = {"random": _in_order(rng), "table": _in_order(None), "useful": _most_useful(known)}
+        orders = {
+            "random": _in_order(rng),
+            "table": _in_order(None),
+            "unknown": _least_known(rng),
+            "useful": _most_useful(known),
+        }
         return ReferencePlayer(view, scale, questions, orders[asks[2]])
     raise ValueError(
         f"There is no reference player {name!r}; there are random, own-view, bayes, greedy, optimal, "
-        "and asks-K-random, asks-K-useful, asks-K-table with a number K or all."
+        "and asks-K-random, asks-K-table, asks-K-unknown, asks-K-useful with a number K or all."
     )
 
 
@@ -220,8 +240,8 @@ def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
     not learn that: three in ten questions of the trained ones were about cells that they saw or had asked for.
     """
     agent, partner = game.seats
-    order = _from_cell(random.Random(seed).randrange(game.board.size**2))
-    return ReferencePlayer(game.view(agent), game.view(partner).scale, questions, order, rng=random.Random(seed))
+    rng = random.Random(seed)
+    return ReferencePlayer(game.view(agent), game.view(partner).scale, questions, _of_either_kind(rng), rng=rng)
 
 
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:

@@ -8,9 +8,9 @@ import numpy as np
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
-from slim_rl.games.matching.language import Limits, prompt
+from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.rules import SEATS, MatchingGame
+from slim_rl.games.matching.rules import SEATS, MatchingGame, opening
 from slim_rl.games.matching.scripted import (
     ShyPartner,
     demonstrate,
@@ -73,7 +73,7 @@ class MatchingTaskset:
             yield Task(f"{name}{'-seed' * (board is None)}-{number}", opening, state)
 
     def _prompt(self, board: Board, limits: Limits) -> str:
-        return prompt(board.numbers(0), board.private, limits, short=self.parameters.instructions == "short")
+        return opening(board, 0, limits, self.parameters.instructions == "short")
 
     def check(self, task: Task) -> None:
         self.load(task)
@@ -116,7 +116,7 @@ def _with_more_seen(board: Board, rng: np.random.Generator) -> Board:
     """The board, of which the first player sees a larger share, drawn uniformly."""
     more = rng.random(board.table.shape) < rng.random()
     masks = np.stack([board.masks[0] | more, board.masks[1] | more])
-    return Board(board.table, masks, board.scales)
+    return Board(board.table, masks, board.scales, None if board.rough is None else board.rough & ~more)
 
 
 def _drawn_limits(given: Parameters, rng: np.random.Generator) -> Limits:

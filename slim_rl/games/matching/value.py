@@ -1,7 +1,8 @@
 """What an answer is worth before it is known: one-step value of information, and two steps of lookahead.
 
 Howard 1966, Information Value Theory, IEEE Transactions on Systems Science and Cybernetics 2:1. A score that nobody has
-told is uniform in 0..99 and counts 50 until then; the other player knows it with a given probability.
+told is uniform between its bounds, 0 and 99 if nothing is known of it, and counts as their middle until then; the
+other player knows it with a given probability.
 """
 
 from functools import cache
@@ -9,73 +10,82 @@ from itertools import permutations
 
 import numpy as np
 
-from slim_rl.games.matching.board import TOP, optimal_assignment
+from slim_rl.games.matching.board import optimal_assignment
 
-_OUTCOMES = np.arange(TOP + 1)
-_QUANTILES = np.arange(4.5, TOP, 10)
+_QUANTILES = np.arange(0.05, 1, 0.1)
 """Ten equally likely answers, for the second step."""
 _LARGEST = 5  # N! assignments are listed up to this size
 
 
-def values_of_asking(values: np.ndarray, p_known: float = 0.8) -> np.ndarray:
+def values_of_asking(bounds: np.ndarray, p_known: float = 0.8) -> np.ndarray:
     """(N, N) float: by how many points the best assignment is expected to improve once a cell has been asked for.
 
     Args:
-        values: (N, N) float, what is known of the scores, 50 where nothing is.
+        bounds: (2, N, N), the least and the largest score that each cell can have.
         p_known: probability that the other player knows a cell.
     """
-    rest, without = _with_and_without(values[None])
-    return p_known * _gain(values[None], rest, without)[0]
+    return p_known * _gain(bounds[:, None])[0]
 
 
 def best_question(
-    values: np.ndarray, unasked: np.ndarray, left: int, price: float, p_known: float = 0.8
+    bounds: np.ndarray, unasked: np.ndarray, left: int, price: float, p_known: float = 0.8
 ) -> tuple[int, int] | None:
     """The cell to ask for next, by two steps of lookahead; None if none is worth its price.
 
     Args:
-        values: (N, N) float, as in `values_of_asking`.
+        bounds: (2, N, N), as in `values_of_asking`.
         unasked: (N, N) bool.
         left: how many more cells may be asked for.
         price: of a cell, in points.
     """
     if left < 1 or not unasked.any():
         return None
-    worth = np.where(unasked, values_of_asking(values, p_known) - price, -np.inf)
-    if left > 1 and len(values) <= _LARGEST:
-        worth = _two_steps(values, unasked, worth, price, p_known)
+    worth = np.where(unasked, values_of_asking(bounds, p_known) - price, -np.inf)
+    if left > 1 and len(unasked) <= _LARGEST:
+        worth = _two_steps(bounds, unasked, worth, price, p_known)
     cell = np.unravel_index(int(np.argmax(worth)), worth.shape)
     return (int(cell[0]), int(cell[1])) if worth[cell] > 0 else None
 
 
-def _two_steps(values: np.ndarray, unasked: np.ndarray, one: np.ndarray, price: float, p_known: float) -> np.ndarray:
+def _two_steps(bounds: np.ndarray, unasked: np.ndarray, one: np.ndarray, price: float, p_known: float) -> np.ndarray:
     """(N, N): what each cell is worth if one more may be asked for after its answer."""
     cells = np.argwhere(unasked)
-    outcomes = np.append(_QUANTILES, np.nan)  # the last one: it is not known
-    chances = np.append(np.full(len(_QUANTILES), p_known / len(_QUANTILES)), 1 - p_known)
-    after = np.repeat(values[None], len(cells) * len(outcomes), 0)
-    still = np.repeat(unasked[None], len(after), 0)
-    rows, columns = np.repeat(cells, len(outcomes), 0).T
-    told = np.tile(outcomes, len(cells))
-    order = np.arange(len(after))
-    after[order, rows, columns] = np.where(np.isnan(told), values[rows, columns], told)
+    chances = np.append(
+        np.full(len(_QUANTILES), p_known / len(_QUANTILES)), 1 - p_known
+    )  # the last one: it is not known
+    after = np.repeat(bounds[:, None], len(cells) * len(chances), 1).astype(float)
+    still = np.repeat(unasked[None], after.shape[1], 0)
+    rows, columns = np.repeat(cells, len(chances), 0).T
+    order = np.arange(len(still))
+    low, high = bounds[:, rows, columns]
+    # The answers lie where those of 0..99 lie at 4.5, 14.5, and so on.
+    told = low + np.tile(np.append(_QUANTILES, 0), len(cells)) * (high - low + 1) - 0.5
+    unknown = np.tile(np.arange(len(chances)) == len(_QUANTILES), len(cells))
+    after[:, order, rows, columns] = np.where(unknown, after[:, order, rows, columns], told)
     still[order, rows, columns] = False
-    rest, without = _with_and_without(after)
-    second = np.where(still, p_known * _gain(after, rest, without) - price, 0).max((1, 2))
+    second = np.where(still, p_known * _gain(after) - price, 0).max((1, 2))
     second = (second.clip(0).reshape(len(cells), -1) * chances).sum(1)
-    worth = np.full(values.shape, -np.inf)
+    worth = np.full(unasked.shape, -np.inf)
     worth[tuple(cells.T)] = one[tuple(cells.T)] + second
     return worth
 
 
-def _gain(values: np.ndarray, rest: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """(B, N, N): mean over a cell's outcomes of the best sum, less the best sum now."""
-    # The mean of max(without, rest + x) over x in 0..99: only the outcomes above without - rest count.
-    threshold = np.clip(without - rest, 0, TOP + 1)
-    above = np.ceil(threshold)
-    count = TOP + 1 - above
-    total = above * without + count * rest + (above + TOP) * count / 2
-    return total / len(_OUTCOMES) - np.maximum(without, rest + values)
+def _gain(bounds: np.ndarray) -> np.ndarray:
+    """(B, N, N) from (2, B, N, N): mean over a cell's outcomes of the best sum, less the best sum now."""
+    (low, high), values = bounds, _middle(bounds)
+    rest, without = _with_and_without(values)
+    # The mean of max(without, rest + x) over x in low..high: only the outcomes above without - rest count.
+    above = np.ceil(np.clip(without - rest, low, high + 1))
+    count = high + 1 - above
+    total = (above - low) * without + count * rest + (above + high) * count / 2
+    return total / (high + 1 - low) - np.maximum(without, rest + values)
+
+
+def _middle(bounds: np.ndarray) -> np.ndarray:
+    """What counts for a score until it is known, as `slim_rl.games.matching.board.expected`; also for the quantiles of
+    an answer, which are no whole numbers."""
+    low, high = bounds
+    return np.where(low == high, low, (low + high + 1) / 2).astype(float)
 
 
 def _with_and_without(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

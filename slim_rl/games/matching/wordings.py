@@ -12,6 +12,12 @@ QUESTIONS = (
     "Please tell me {reviewer}'s score on {paper}.",
     "What does {reviewer} get for {paper}?",
 )
+EXACT_QUESTIONS = (
+    "What exactly is {reviewer}'s score for {paper}?",
+    "Exactly how good is {reviewer} on {paper}?",
+    "Tell me exactly what {reviewer} gets for {paper}.",
+)
+"""About a score that the speaker knows roughly."""
 ANSWERS = (
     "{reviewer}'s {paper} is {number}.",
     "{reviewer} - {paper}: {number}.",
@@ -31,9 +37,10 @@ HELD_OUT_ANSWERS = (
 HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "I do not know that score.")
 
 
-def question(reviewer: int, paper: int, rng: random.Random | None = None) -> str:
-    """A turn that asks for one score; the first wording without `rng`."""
-    wording = rng.choice(QUESTIONS) if rng else QUESTIONS[0]
+def question(reviewer: int, paper: int, rng: random.Random | None = None, exactly: bool = False) -> str:
+    """A turn that asks for one score, with `exactly` one that the speaker knows roughly; the first wording without `rng`."""
+    wordings = EXACT_QUESTIONS if exactly else QUESTIONS
+    wording = rng.choice(wordings) if rng else wordings[0]
     return "[message] " + wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper])
 
 

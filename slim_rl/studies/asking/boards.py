@@ -1,6 +1,6 @@
 """Dialogues on their boards: two of them side by side on the page, and what its browser shows besides messages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from slim_rl.analysis import dialogues
 from slim_rl.analysis.page import number
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.games.matching.asking import Asked, classify
-from slim_rl.games.matching.language import MUST_ANSWER, read_prompt
+from slim_rl.games.matching.language import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
 from slim_rl.games.matching.questions import Pair
 from slim_rl.rollout.shards import Shard
@@ -27,6 +27,8 @@ class Cell(NamedTuple):
     """The score that the agent sees or its partner can tell; empty if neither knows it."""
     seen: bool
     """By the agent."""
+    rough: bool
+    """Whether the agent knows it roughly."""
     asked: int
     """Which of the cells asked for it was, from 1; 0 if it was not."""
     final: bool
@@ -71,12 +73,14 @@ def _dialogue(player: str, sample: Sample, row: Any) -> Dialogue:
     [episode] = Shard(sample.shards[int(row["shard"])]).episodes([row["episode_id"]])
     boards, asked, final = _numbers(episode), _asked(episode, row["seat"]), _final(episode)
     own = boards.get(row["seat"], np.zeros((0, 0), int))
+    rough = _numbers(episode, read_rough)[row["seat"]] if len(own) else own
     other = next((board for seat, board in boards.items() if seat != row["seat"]), np.full_like(own, -1))
     cells = [
         [
             Cell(
                 _shown(max(own[r, p], other[r, p])),
                 own[r, p] >= 0,
+                rough[r, p] >= 0,
                 next((n for n, (pair, _) in enumerate(asked, 1) if pair == (r, p)), 0),
                 final is not None and final[r] == p,
             )
@@ -141,11 +145,15 @@ def _errors(turn: Turn) -> list[list[str]]:
 
 
 def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
-    """`boards`: by seat what it sees, None where it sees nothing. `asked`: reviewer, paper and use of each cell that
+    """`boards`: by seat what it sees, None where it sees nothing, a text where it knows a score roughly. `asked`: reviewer, paper and use of each cell that
     was asked for. `final`: the paper of each reviewer in the end."""
+    rough = _numbers(episode, read_rough)
     return {
         "boards": {
-            seat: [[None if n < 0 else n for n in row] for row in board.tolist()]
+            seat: [
+                [_read(*cell) for cell in zip(*rows, strict=True)]
+                for rows in zip(board.tolist(), rough[seat].tolist(), strict=True)
+            ]
             for seat, board in _numbers(episode).items()
         },
         "asked": [[*pair, use] for pair, use in _asked(episode, seat)],
@@ -153,11 +161,16 @@ def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
     }
 
 
-def _numbers(episode: Episode) -> dict[str, np.ndarray]:
-    """By seat, what it reads of the board."""
+def _read(number: int, rough: int) -> int | str | None:
+    """What a player reads in a cell."""
+    return number if number >= 0 else f"{rough}{ROUGH_MARK}" if rough >= 0 else None
+
+
+def _numbers(episode: Episode, read: Callable[[str], np.ndarray | None] = read_prompt) -> dict[str, np.ndarray]:
+    """By seat, what it reads of the board; with `read_rough`, what it knows roughly."""
     boards: dict[str, np.ndarray] = {}
     for turn in episode.turns:
-        if turn.seat not in boards and (board := read_prompt(turn.read)) is not None:
+        if turn.seat not in boards and (board := read(turn.read)) is not None:
             boards[turn.seat] = board
     return boards
 

@@ -11,7 +11,6 @@ import pandas as pd
 
 from slim_rl.core.game import Task
 from slim_rl.games import NamedGame
-from slim_rl.games.matching.board import UNKNOWN
 from slim_rl.games.matching.language import InvalidTurn, parse_turn
 from slim_rl.games.matching.questions import Pair, asked_cells
 from slim_rl.games.matching.rules import MatchingGame
@@ -88,8 +87,7 @@ def message_of(text: str) -> str:
 
 def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float) -> np.ndarray:
     """(N, N): the value of each open cell in points; NaN in those that are not open."""
-    values = np.where(game.known(seat), game.board.table, float(UNKNOWN))
-    worth = np.where(game.view(seat).mask, np.nan, values_of_asking(values, p_known).round(9))
+    worth = np.where(game.view(seat).mask, np.nan, values_of_asking(game.bounds(seat), p_known).round(9))
     for cell in asked:
         worth[cell] = np.nan
     return worth

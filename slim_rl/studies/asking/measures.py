@@ -84,7 +84,12 @@ _TITLES = {
     "own-view": "Asks nothing",
     "random": "Random assignment",
 }
-_ORDERS = {"random": "at random", "useful": "most useful first", "table": "in table order"}
+_ORDERS = {
+    "random": "at random",
+    "useful": "most useful first",
+    "table": "in table order",
+    "unknown": "least known first",
+}
 
 
 def title(player: str) -> str:

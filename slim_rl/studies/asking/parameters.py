@@ -9,7 +9,7 @@ from slim_rl.core.parameters import Section
 from slim_rl.games import NamedGame, matching
 
 ReferenceName = Annotated[
-    str, Field(pattern=r"^(random|own-view|bayes|greedy|optimal|asks-(\d+|all)-(random|useful|table))$")
+    str, Field(pattern=r"^(random|own-view|bayes|greedy|optimal|asks-(\d+|all)-(random|table|unknown|useful))$")
 ]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
 FAITHFUL = {"size": 8, "selection": "dialop"}

@@ -32,7 +32,7 @@ from slim_rl.studies.series import Evaluation, Series
 HUMAN = Path("data/human/human_games.jsonl")
 ASKS_ON = "base-asks-on"
 """The base model, told not to stop asking."""
-_OF_BOARDS = {"size", "selection", "p_agent", "p_partner", "scale_range", "stake"}
+_OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
 _LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
 
 Free = Mapping[str, Episode]

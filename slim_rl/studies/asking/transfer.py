@@ -18,6 +18,7 @@ CHANGES = {
     "wordings": Change("Answers in other words", {"held_out_wordings": True}),
     "limit": Change("At most 3 turns", {"max_turns": 6}),
     "seen": Change("Sees 40 % of the cells", {"p_agent": 0.4}),
+    "rough": Change("Knows 60 % of the cells roughly", {"p_rough": 0.6}),
     "size-4": Change("4 by 4 boards", {"size": 4}),
     "size-5": Change("5 by 5 boards", {"size": 5}),
     "weighs": Change("Partner weighs proposals", {"always_accept": False}),

@@ -20,6 +20,7 @@ from slim_rl.games.matching.wordings import ANSWERS, QUESTIONS, UNKNOWN, questio
 VIEW = View(
     mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),
     numbers=np.array([[57, 12, -1], [30, 80, 5], [-1, 44, 90]]),
+    bounds=np.array([[[57, 12, 0], [30, 80, 5], [0, 44, 90]], [[57, 12, 99], [30, 80, 5], [99, 44, 90]]]),
     scale=1.0,
 )
 
@@ -225,13 +226,14 @@ def test_what_is_asked_for_is_worth_no_more_than_chance(shown):
     """A cell's rank by what it is worth among the unasked ones: 0 for the least, 1 for the best, 1/2 by chance."""
     ranks = []
     for _, game, demo in shown:
-        unasked, values = ~game.board.masks[0], np.where(game.board.masks[0], game.board.table, 50.0)
+        unasked, bounds = ~game.board.masks[0], game.board.bounds(0)
         for turn, heard in zip(demo.turns, demo.observations[1:], strict=True):
             [cell] = asked_cells(turn.removeprefix("[message] "), 3)
-            worth, unasked[cell], number = values_of_asking(values), False, numbers_in(heard)
+            worth, unasked[cell], number = values_of_asking(bounds), False, numbers_in(heard)
             if unasked.any():
                 ranks.append(np.mean((worth[unasked] < worth[cell]) + (worth[unasked] == worth[cell]) / 2))
-            values[cell] = float(number[0]) if number else 50
+            if number:
+                bounds[:, *cell] = int(number[0])
     assert len(ranks) > 200 and np.mean(ranks) == pytest.approx(0.5, abs=0.06)
 
 

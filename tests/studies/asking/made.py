@@ -14,7 +14,7 @@ from slim_rl.core.message import heard, said
 from slim_rl.core.player import ScriptedPlayer, TextSeat
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching import Parameters
-from slim_rl.games.matching.board import optimal_assignment
+from slim_rl.games.matching.board import expected, optimal_assignment
 from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal
 from slim_rl.games.matching.value import values_of_asking
@@ -67,11 +67,10 @@ class MadePlayer(ScriptedPlayer):
     def turn(self, observation: str) -> str:
         if MUST_ANSWER in observation:
             return "[accept]"
-        known = self.game.known(self.seat) | self.policy.guesses
-        values = np.where(known, self.game.board.table, 50.0)
+        bounds = np.where(self.policy.guesses, self.game.board.table, self.game.bounds(self.seat))
         cells = []
         while self._left and self._unasked.any() and (self.policy.compound or not cells):
-            if (cell := self._next(values)) is None:
+            if (cell := self._next(bounds)) is None:
                 break
             self._left -= 1
             self._unasked[cell] = False
@@ -83,15 +82,15 @@ class MadePlayer(ScriptedPlayer):
             return question(*cells[0])
         if not self.policy.proposes:
             return "[message] Thank you."
-        best = optimal_assignment(values)
+        best = optimal_assignment(expected(bounds))
         if self._proposes.random() < self.policy.careless:
-            best = self._proposes.permutation(len(values))
+            best = self._proposes.permutation(len(best))
         return "[propose] " + format_proposal(tuple(map(int, best)))
 
-    def _next(self, values):
+    def _next(self, bounds):
         if self.policy.order == "random":
             return tuple(self._asks.permutation(np.argwhere(self._unasked))[0].tolist())
-        worth = np.where(self._unasked, values_of_asking(values), -1)
+        worth = np.where(self._unasked, values_of_asking(bounds), -1)
         cell = np.unravel_index(int(np.argmax(worth)), worth.shape)
         price = self.game.limits.price / 100 * self.game.board.best_assignment_reward
         return None if self.policy.pays and worth[cell] <= price else tuple(map(int, cell))

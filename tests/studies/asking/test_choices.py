@@ -16,7 +16,7 @@ TABLE = np.array([[80, 60, 50], [20, 30, 0], [0, 0, 10]])
 PROPOSAL = "[propose] " + format_proposal(range(3))
 SEEN = np.array([[1, 1, 1], [0, 0, 1], [0, 1, 1]], bool)
 """What the agent sees; the partner sees everything."""
-WORTH = values_of_asking(np.where(SEEN, TABLE, 50.0), 0.8)
+WORTH = values_of_asking(np.stack([np.where(SEEN, TABLE, 0), np.where(SEEN, TABLE, 99)]), 0.8)
 BEST, SECOND, WORST = sorted(np.argwhere(~SEEN).tolist(), key=lambda cell: -WORTH[tuple(cell)])
 
 

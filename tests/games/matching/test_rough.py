@@ -1,0 +1,110 @@
+"""Scores that the first player knows roughly: what it reads, what they count for, and who asks for them."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from slim_rl.core.game import seed_of
+from slim_rl.games.matching.board import Board, generate_boards, posterior_mean
+from slim_rl.games.matching.language import Limits, read_prompt, read_rough
+from slim_rl.games.matching.parameters import Parameters
+from slim_rl.games.matching.questions import asked_cells, asks_something
+from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.tasks import MatchingTaskset
+from slim_rl.games.matching.value import values_of_asking
+from slim_rl.games.matching.wordings import answer, question
+
+GIVEN = Parameters(p_agent=0.2, p_rough=0.5, p_partner=1.0, patience=(1, 5), instructions="full")
+
+
+@pytest.fixture(scope="module")
+def boards():
+    return list(generate_boards(200, 0, GIVEN))
+
+
+def test_half_of_what_it_does_not_see_is_known_roughly_and_survives_being_stored(boards):
+    seen, rough = (np.stack(masks) for masks in zip(*((b.masks[0], b.rough) for b in boards), strict=True))
+    assert not (seen & rough).any() and rough[~seen].mean() == pytest.approx(0.5, abs=0.05)
+    stored = Board.from_game_state(json.loads(json.dumps(boards[0].to_game_state())))
+    assert (stored.rough == boards[0].rough).all() and (stored.bounds(0) == boards[0].bounds(0)).all()
+
+
+def test_a_rough_score_is_read_as_the_middle_of_ten_by_the_first_player_alone(boards):
+    game = MatchingGame(boards[0], Limits(8))
+    first, second = (game.observe(seat) for seat in game.seats)
+    exact, rough, table = read_prompt(first), read_rough(first), boards[0].table
+    assert (exact == np.where(boards[0].masks[0], table, -1)).all()
+    assert (rough == np.where(boards[0].rough, table // 10 * 10 + 5, -1)).all()
+    assert "±5" in first.partition("You see:")[0] and first.count("±5") == 1 + boards[0].rough.sum()
+    assert (read_prompt(second) == table).all() and "±" not in second
+
+
+def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
+    game = MatchingGame(boards[0], Limits(8))
+    low, high = game.bounds("player-1")
+    assert (
+        {0, 9, 99} >= set((high - low).ravel().tolist())
+        and (low <= boards[0].table).all()
+        and (boards[0].table <= high).all()
+    )
+    cell = tuple(np.argwhere(boards[0].rough)[0].tolist())
+    worth = values_of_asking(game.bounds("player-1"))
+    assert worth[boards[0].masks[0]].max() == 0 and worth[boards[0].rough].mean() < worth[high - low == 99].mean() / 2
+    game.step(question(*cell, exactly=True))
+    game.step(f"[message] {answer(*cell, int(boards[0].table[cell]))}")
+    assert game.bounds("player-1")[:, *cell].tolist() == [boards[0].table[cell]] * 2
+    assert game.metrics()["player-1.useful_cells"] == game.metrics()["player-1.answers"] == 1
+
+
+def test_the_player_that_infers_stays_within_what_it_knows(boards):
+    for board in boards[:5]:
+        (low, high), mean = board.bounds(0), posterior_mean(board, 0, GIVEN, np.random.default_rng(0))
+        assert (low <= mean).all() and (mean <= high).all()
+        unknown = high - low == 99
+        assert mean[unknown].min() > 20 and mean[unknown].max() < 80
+
+
+def test_a_board_that_is_recited_asks_for_nothing(boards):
+    game = MatchingGame(boards[0], Limits(8))
+    [board] = re.findall(r"You see:\n(.*?)\nTurns", game.observe("player-1"), re.DOTALL)
+    rough = " ".join(line for line in board.splitlines() if line.endswith("±5"))
+    assert rough and not asked_cells(rough, 3) and not asks_something(rough)
+
+
+def test_who_asks_for_the_least_known_first_leaves_the_rough_ones_for_last():
+    taskset = MatchingTaskset(GIVEN.model_copy(update={"patience": None}), seed=0)
+    orders = set()
+    for task in taskset.tasks("train", 10):
+        game = taskset.load(task)
+        player, asked, heard = taskset.player("asks-all-unknown", game, "player-1", seed_of(task.game_id)), [], ""
+        while cells := asked_cells(player.turn(heard).removeprefix("[message] "), 3):
+            asked += cells
+            heard = "Partner: [message] I do not know."
+        rough = [bool(game.board.rough[cell]) for cell in asked]
+        assert len(asked) == (~game.board.masks[0]).sum() and rough == sorted(rough)
+        orders.add(tuple(asked))
+    assert len(orders) == 10
+
+
+def test_demonstrators_toss_a_coin_between_the_two_kinds_and_word_them_differently():
+    taskset = MatchingTaskset(GIVEN, seed=0)
+    tosses = []
+    for task in taskset.tasks("demonstrations", 800):
+        game, open_cells = taskset.load(task), None
+        for turn in taskset.demonstrate(task, "player-1").turns:
+            open_cells = ~game.board.masks[0] if open_cells is None else open_cells
+            [cell] = asked_cells(turn.removeprefix("[message] "), 3)
+            rough = bool(game.board.rough[cell])
+            assert rough == ("exactly" in turn.lower())
+            if (open_cells & game.board.rough).any() and (open_cells & ~game.board.rough).any():
+                tosses.append(rough)
+            open_cells[cell] = False
+    assert len(tosses) > 400 and np.mean(tosses) == pytest.approx(0.5, abs=0.07)
+
+
+def test_rough_scores_need_the_players_to_read_the_same_numbers():
+    with pytest.raises(ValidationError, match=r"p_rough is for boards without private scales: set scale_range"):
+        Parameters(selection="dialop", p_rough=0.5)
