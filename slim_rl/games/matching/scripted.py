@@ -315,7 +315,7 @@ def _habit(game: MatchingGame, parameters: Parameters) -> float:
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
     if not stops_in_time(limits, parameters):
-        return 0.15 + 0.5 * (turns_left % 2)
+        return 0.65 if turns_left % 2 == 0 or turns_left == 1 else 0.15
     if turns_left <= 1:
         return 1.0
     if limits.patience is not None:
