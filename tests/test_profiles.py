@@ -34,13 +34,13 @@ def test_a_profile_has_valid_parameters_and_all_that_dvc_follows(profile):
 def test_a_profile_replaces_the_games_and_merges_everything_else():
     own = yaml.safe_load(PARAMETERS)
     [name] = own["games"]
-    own["games"][name]["stake"], own["train"]["kl_coefficient"] = 1.5, 0.1
+    own["games"][name]["train_count"], own["train"]["kl_coefficient"] = 1500, 0.1
     merged = composed(own, "kuhn")
     assert list(merged["games"]) == ["kuhn"]
     assert merged["train"]["kl_coefficient"] == 0.12 and merged["train"]["steps"] == 600
     assert merged["train"]["backend"] == own["train"]["backend"] and merged["seed"] == own["seed"]
     both_seats = composed(own, "selfplay")["games"][name]
-    assert both_seats["stake"] == 1.5 and both_seats["seating"] == ["policy", "policy"]
+    assert both_seats["train_count"] == 1500 and both_seats["seating"] == ["policy", "policy"]
 
 
 def test_a_profile_that_does_not_exist():
