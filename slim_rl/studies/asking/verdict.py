@@ -195,7 +195,8 @@ def judge(found: Evidence) -> Verdict:
         )
     elif earns and asks and causes:
         outcome = "supported" if chooses else "learnt how many and not which"
-        text = f"Supported: the model learnt to ask. {said} The best player earns {found.reward_best:.3f}."
+        what = " how many cells to ask for, and which" if choosing and chooses else " to ask"
+        text = f"Supported: the model learnt{what}. {said} The best player earns {found.reward_best:.3f}."
         if not chooses:
             text += " It learnt how many cells to ask for, and not which."
     elif earns:
