@@ -46,7 +46,7 @@ class Board:
     scales: np.ndarray
     """(2,) float64, the factors of the numbers that each player reads."""
     rough: np.ndarray | None = None
-    """(N, N) bool, the cells that the first player does not see but knows roughly, see `roughly`; None: there are none."""
+    """(N, N) bool, the cells that the first player does not see but knows to within ten, see `bounds`; None: there are none."""
 
     @property
     def size(self) -> int:
@@ -354,7 +354,7 @@ def posterior_mean(
     """
     known, truth = board.masks[player][..., None], board.table[..., None].astype(np.int16)
     rough = np.zeros_like(known) if player or board.rough is None else board.rough[..., None]
-    own = optimal_assignment(expected(board.bounds(player)))
+    own = assignment_by_view(board, board.masks[player])
     total, found = np.zeros_like(board.table), 0
     for _ in range(_MAX_BATCHES):
         seen = _draw_mask(_SAMPLES, rng, parameters, 1 - player)

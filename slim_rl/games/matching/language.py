@@ -72,7 +72,7 @@ def prompt(
     size = len(numbers)
     scale = _PRIVATE_SCALE if private_scale else ""
     if rough is not None:
-        scale += f", or knows them roughly ({ROUGH_MARK.strip()})"
+        scale += f", or knows them roughly ({ROUGH_MARK})"
     rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=scale)
     shown = np.where(numbers < 0, "?", numbers.astype(str))
     if rough is not None:

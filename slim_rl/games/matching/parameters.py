@@ -25,7 +25,7 @@ class Parameters(GameParameters):
     p_agent: float = Field(0.2, ge=0, le=1)
     """Probability that player 1 sees a cell."""
     p_rough: float = Field(0.0, ge=0, le=1)
-    """Probability that player 1 knows roughly, to within ten, a score that its partner sees and it does not."""
+    """Probability that player 1 knows to within ten a score that it does not see. Its partner sees all of them then."""
     p_partner: float = Field(0.8, ge=0, le=1)
     """Probability that player 2 sees a cell."""
     scale_range: tuple[float, float] = (1.0, 1.0)
@@ -84,6 +84,9 @@ class Parameters(GameParameters):
             raise ValueError(
                 f"scale_range must be two numbers with 1 <= low <= high <= {MAX_SCALE:g}, not {low:g}, {high:g}"
             )
-        if self.p_rough and (low, high) != (1, 1):
-            raise ValueError("p_rough is for boards without private scales: set scale_range to [1, 1], or p_rough to 0")
+        if self.p_rough and ((low, high) != (1, 1) or self.p_partner < 1):
+            raise ValueError(
+                "p_rough is for boards without private scales that the partner sees whole: set scale_range to [1, 1] and "
+                "p_partner to 1, or p_rough to 0"
+            )
         return self

@@ -107,11 +107,11 @@ class ReferencePlayer(ScriptedPlayer):
         self._left -= 1
         self._unasked[cell] = False
         self._asked = cell
-        return question(*cell, self._rng, exactly=bool(_rough(self._bounds)[cell]))
+        return question(*cell, self._rng, exactly=bool(_partly_known(self._bounds)[cell]))
 
     @property
     def values(self) -> np.ndarray:
-        """(N, N): what it counts for each score by what it has heard so far."""
+        """(N, N): what it counts for each score: its estimate, or else what it sees and has heard so far."""
         return expected(self._bounds) if self._estimate is None else self._estimate
 
     @property
@@ -140,8 +140,8 @@ def _in_order(rng: np.random.Generator | None) -> Choose:
     return choose
 
 
-def _rough(bounds: np.ndarray) -> np.ndarray:
-    """(N, N) bool: the cells of which a player knows something."""
+def _partly_known(bounds: np.ndarray) -> np.ndarray:
+    """(N, N) bool: the cells of which a player knows something, roughly or exactly."""
     return bounds[1] - bounds[0] < TOP
 
 
@@ -153,7 +153,7 @@ def _of_either_kind(rng: random.Random) -> Choose:
     def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
         nonlocal last
         before = rng.randrange(unasked.size) if last is None else last
-        rough, coin = _rough(bounds).ravel(), rng.random() < 0.5
+        rough, coin = _partly_known(bounds).ravel(), rng.random() < 0.5
         cells = np.flatnonzero(unasked)
         last = int(min(cells, key=lambda cell: (rough[cell] != coin, (cell - before - 1) % unasked.size)))
         return divmod(last, len(unasked))
@@ -235,9 +235,11 @@ def reference_player(
 def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
     """The first seat; it asks in all wordings, and even when its partner's patience has ended.
 
-    It goes through the board from a place drawn at random. The order is of no use. But as the next cell follows from the
-    last one, a model that imitates it has to find the open cells. From demonstrators who drew each cell our models did
-    not learn that: three in ten questions of the trained ones were about cells that they saw or had asked for.
+    A coin decides between the cells that it knows roughly and those that it knows nothing of, which is worse than to draw a
+    cell; it words the two kinds of question differently, so that a model can choose the kind with its first words. Of each
+    kind it takes the next cell in the order of the board. As that follows from the last one, a model that imitates it has to
+    find the open cells. From demonstrators who drew each cell our models did not learn that: three in ten questions of the
+    trained ones were about cells that they saw or had asked for.
     """
     agent, partner = game.seats
     rng = random.Random(seed)
@@ -308,9 +310,9 @@ def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
 
 
 def _habit(game: MatchingGame, parameters: Parameters) -> float:
-    """How likely a demonstrator stops here: by whether a number that it reads is odd, see `Parameters.habit`.
+    """How likely a demonstrator stops here: by a number that it reads, see `Parameters.habit`.
 
-    No sensible player does so. But whoever imitates it has to read this number where it decides. A demonstrator whose
+    Whether that is odd or even is of no use. But whoever imitates it has to read this number where it decides. A demonstrator whose
     choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2

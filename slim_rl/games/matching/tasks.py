@@ -69,8 +69,8 @@ class MatchingTaskset:
                 # The same number for a block of tasks, so that a batch of demonstrations has little padding.
                 block = np.random.default_rng([seed, number // _BLOCK])
                 state["questions"] = int(block.integers(min(most, given.max_questions) + 1))
-            opening = "" if board is None else self._prompt(board, limits)
-            yield Task(f"{name}{'-seed' * (board is None)}-{number}", opening, state)
+            read = "" if board is None else self._prompt(board, limits)
+            yield Task(f"{name}{'-seed' * (board is None)}-{number}", read, state)
 
     def _prompt(self, board: Board, limits: Limits) -> str:
         return opening(board, 0, limits, self.parameters.instructions == "short")

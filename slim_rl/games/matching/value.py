@@ -71,14 +71,15 @@ def _two_steps(bounds: np.ndarray, unasked: np.ndarray, one: np.ndarray, price: 
 
 
 def _gain(bounds: np.ndarray) -> np.ndarray:
-    """(B, N, N) from (2, B, N, N): mean over a cell's outcomes of the best sum, less the best sum now."""
+    """(B, N, N) from (2, B, N, N): mean over a cell's outcomes of the best sum, less the best sum now; at least 0, because
+    a middle that is rounded up is half a point too high."""
     (low, high), values = bounds, _middle(bounds)
     rest, without = _with_and_without(values)
     # The mean of max(without, rest + x) over x in low..high: only the outcomes above without - rest count.
     above = np.ceil(np.clip(without - rest, low, high + 1))
     count = high + 1 - above
     total = (above - low) * without + count * rest + (above + high) * count / 2
-    return total / (high + 1 - low) - np.maximum(without, rest + values)
+    return np.maximum(total / (high + 1 - low) - np.maximum(without, rest + values), 0)
 
 
 def _middle(bounds: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
     Returns:
         COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
-        `ranked`: how many cells that sums over. `pointless`: cells asked for when no single answer could change the
-        assignment, or that the partner had no patience for. `left`: the value of the best open cell when it first
+        `ranked`: how many cells that sums over. `pointless`: cells of which no answer could change the assignment, or
+        that the partner had no patience for. `left`: the value of the best open cell when it first
         proposed, in percent of the best sum; 0 if it could not ask any more.
     """
     found, stopped = dict.fromkeys(COLUMNS, 0.0), False
@@ -95,11 +95,10 @@ def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float)
 
 def _count(found: dict[str, float], worth: np.ndarray, cells: Sequence[Pair], patience: float) -> None:
     worth = worth.copy()
-    matters = bool((worth > 0).any())
     for number, cell in enumerate(cells):
         value, worth[cell] = worth[cell], np.nan
         others = worth[~np.isnan(worth)]
-        if np.isnan(value) or not matters or number >= patience:
+        if not value > 0 or number >= patience:  # NaN where it was not open
             found["pointless"] += 1
         if not np.isnan(value) and len(others):
             found["rank"] += float(((others < value) + (others == value) / 2).mean())

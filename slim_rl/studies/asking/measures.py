@@ -56,8 +56,8 @@ MEASURES = (
     Measure(
         "pointless_share",
         "Pointless",
-        "share of the cells that it asked for when no single answer could change the assignment or the partner had no "
-        "patience left",
+        "share of the cells that it asked for of which no answer could change the assignment, or for which the partner "
+        "had no patience left",
         ".1%",
         "pointless",
         "cells_asked",

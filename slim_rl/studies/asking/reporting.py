@@ -52,7 +52,9 @@ def report(found: Found) -> Report:
             shown=side_by_side(findings.held_out),
             dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
             board=board_of(found.game),
-            like_people=all(getattr(board_of(found.game), name) == value for name, value in FAITHFUL.items()),
+            like_people=all(
+                getattr(board_of(found.game), name) == value for name, value in {**FAITHFUL, "p_rough": 0}.items()
+            ),
             fixed=_fixed(found),
             title=title,
             measures=MEASURES,

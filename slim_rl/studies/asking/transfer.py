@@ -33,6 +33,8 @@ def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
     board = board_of(game)
     for name, change in CHANGES.items():
         met = not change.partner or change.partner in board.seating
+        if "p_rough" in change.parameters and not board.p_rough:
+            continue  # such scores would be new to the model
         if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
             yield name, change
 

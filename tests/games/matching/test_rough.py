@@ -51,12 +51,16 @@ def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
         and (boards[0].table <= high).all()
     )
     cell = tuple(np.argwhere(boards[0].rough)[0].tolist())
-    worth = values_of_asking(game.bounds("player-1"))
-    assert worth[boards[0].masks[0]].max() == 0 and worth[boards[0].rough].mean() < worth[high - low == 99].mean() / 2
     game.step(question(*cell, exactly=True))
     game.step(f"[message] {answer(*cell, int(boards[0].table[cell]))}")
     assert game.bounds("player-1")[:, *cell].tolist() == [boards[0].table[cell]] * 2
     assert game.metrics()["player-1.useful_cells"] == game.metrics()["player-1.answers"] == 1
+
+
+def test_an_answer_is_worth_little_where_the_score_is_known_roughly_and_nothing_where_it_is_seen(boards):
+    worth, width = (np.stack(values) for values in zip(*((values_of_asking(b.bounds(0)), np.ptp(b.bounds(0), 0)) for b in boards), strict=True))  # fmt: skip
+    seen, rough, unknown = (worth[width == score].mean() for score in (0, 9, 99))
+    assert seen == 0 < rough < unknown / 10
 
 
 def test_the_player_that_infers_stays_within_what_it_knows(boards):
@@ -105,6 +109,7 @@ def test_demonstrators_toss_a_coin_between_the_two_kinds_and_word_them_different
     assert len(tosses) > 400 and np.mean(tosses) == pytest.approx(0.5, abs=0.07)
 
 
-def test_rough_scores_need_the_players_to_read_the_same_numbers():
-    with pytest.raises(ValidationError, match=r"p_rough is for boards without private scales: set scale_range"):
-        Parameters(selection="dialop", p_rough=0.5)
+@pytest.mark.parametrize("unfit", [{"selection": "dialop"}, {"p_partner": 0.9}])
+def test_rough_scores_need_a_partner_that_sees_the_same_numbers_and_all_of_them(unfit):
+    with pytest.raises(ValidationError, match=r"without private scales that the partner sees whole: set scale_range"):
+        Parameters(p_rough=0.5, **unfit)
