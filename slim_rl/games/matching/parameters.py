@@ -55,7 +55,7 @@ class Parameters(GameParameters):
     """Maximum questions per demonstration."""
     habit: Literal["turns", "scores"] = "turns"
     """Of demonstrators with a patient partner: they stop more often where an even number of `turns` is left and in their last
-    turn, and run out of turns now and then, so that stopping in time is left to training; or where an odd number of `scores` is
+    turn, and run out of turns now and then, so that training has to learn the rest of stopping in time; or where an odd number of `scores` is
     left, and always in their last turn."""
     write_sums: bool = False
     """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in

@@ -50,9 +50,8 @@ def best_question(
 def _two_steps(bounds: np.ndarray, unasked: np.ndarray, one: np.ndarray, price: float, p_known: float) -> np.ndarray:
     """(N, N): what each cell is worth if one more may be asked for after its answer."""
     cells = np.argwhere(unasked)
-    chances = np.append(
-        np.full(len(_QUANTILES), p_known / len(_QUANTILES)), 1 - p_known
-    )  # the last one: it is not known
+    # The last one: the other player does not know it.
+    chances = np.append(np.full(len(_QUANTILES), p_known / len(_QUANTILES)), 1 - p_known)
     after = np.repeat(bounds[:, None], len(cells) * len(chances), 1).astype(float)
     still = np.repeat(unasked[None], after.shape[1], 0)
     rows, columns = np.repeat(cells, len(chances), 0).T

@@ -145,8 +145,8 @@ def _errors(turn: Turn) -> list[list[str]]:
 
 
 def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
-    """`boards`: by seat what it sees, None where it sees nothing, a text where it knows a score roughly. `asked`: reviewer, paper and use of each cell that
-    was asked for. `final`: the paper of each reviewer in the end."""
+    """`boards`: by seat what it sees, a text where it knows a score roughly, None where it knows nothing. `asked`: reviewer,
+    paper and use of each cell that was asked for. `final`: the paper of each reviewer in the end."""
     rough = _numbers(episode, read_rough)
     return {
         "boards": {
