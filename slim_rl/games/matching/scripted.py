@@ -313,15 +313,12 @@ def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
 def _habit(game: MatchingGame, parameters: Parameters) -> float:
     """How likely a demonstrator stops here: by a number that it reads, see `Parameters.habit`.
 
-    The habit is of no use, but whoever imitates it has to read this number where it decides. A demonstrator whose choice
-    depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
-
-    Of turns, one and two left go together with five and six. Where a demonstrator stopped at even numbers, models that
-    learnt to stop with two turns left went on to stop with four, too, while their partner still told scores.
+    Whether that is odd or even is of no use. But whoever imitates it has to read this number where it decides. A demonstrator whose
+    choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
     if not stops_in_time(limits, parameters):
-        return 0.65 if turns_left % 4 in (1, 2) else 0.15
+        return 0.65 if turns_left % 2 == 0 or turns_left == 1 else 0.15
     if turns_left <= 1:
         return 1.0
     if limits.patience is not None:

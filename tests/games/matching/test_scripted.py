@@ -285,7 +285,7 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
 def test_demonstrators_stop_by_a_habit_of_no_use_and_run_out_of_turns_unless_told_otherwise(taught, shown):
     for _, game, demo in shown:
         left = [game.limits.max_turns // 2 - number for number in range(len(demo.stopping))]
-        habit = [0.65 if turns % 4 in (1, 2) else 0.15 for turns in left]
+        habit = [0.65 if turns % 2 == 0 or turns == 1 else 0.15 for turns in left]
         if len(demo.turns) == (~game.board.masks[0]).sum():
             habit[-1] = 1.0  # nothing is left to ask about
         assert list(demo.stopping) == habit
