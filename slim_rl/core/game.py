@@ -187,7 +187,8 @@ class Demonstration(NamedTuple):
     """What it says; tool calls as the model would write them."""
     closings: Sequence[str | None]
     """What would end the game well instead of turn i, None where it cannot be ended; one more than `turns`.
-    The last one is there, unless the game has run out of turns: where no way out is shown, it is simply the seat's last turn."""
+    The last one is there, unless the game has run out of turns: where no way out is shown, it is simply the seat's last
+    turn."""
     tools: Sequence[Tool] = ()
     stopping: Sequence[float] = ()
     """How likely the demonstrator stops before turn i, as many as `closings`; empty: `warmstart.stop_probability`."""

@@ -54,9 +54,9 @@ class Parameters(GameParameters):
     max_questions: int = Field(9, ge=1)
     """Maximum questions per demonstration."""
     habit: Literal["turns", "scores"] = "turns"
-    """Of demonstrators with a patient partner: they stop more often where an even number of `turns` is left and in their last
-    turn, and run out of turns now and then, so that training has to learn the rest of stopping in time; or where an odd number of `scores` is
-    left, and always in their last turn."""
+    """Where demonstrators with a patient partner stop more often. `turns`: where an even number of turns is left, and in
+    their last one; they run out of turns now and then, so training has to learn the rest of stopping in time. `scores`:
+    where an odd number of scores is left; in their last turn they always stop."""
     write_sums: bool = False
     """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in
     its head. For up to 3 reviewers, without private scales."""

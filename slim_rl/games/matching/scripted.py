@@ -146,8 +146,10 @@ def _partly_known(bounds: np.ndarray) -> np.ndarray:
 
 
 def _of_either_kind(rng: random.Random) -> Choose:
-    """A coin tells whether the next cell is one known roughly or one of which nothing is known, if both are left. Of each
-    kind it is the first after the last one asked for, from top to bottom and around, beginning anywhere."""
+    """A coin tells whether the next cell is one known roughly or one of which nothing is known, if both are left.
+
+    Of each kind it is the first after the last one asked for, from top to bottom and around, beginning anywhere.
+    """
     last: int | None = None
 
     def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
@@ -236,11 +238,11 @@ def reference_player(
 def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
     """The first seat; it asks in all wordings, and even when its partner's patience has ended.
 
-    A coin decides between the cells that it knows roughly and those that it knows nothing of, which is worse than to draw a
-    cell; it words the two kinds of question differently, so that a model can choose the kind with its first words. Of each
-    kind it takes the next cell in the order of the board. As that follows from the last one, a model that imitates it has to
-    find the open cells. From demonstrators who drew each cell our models did not learn that: three in ten questions of the
-    trained ones were about cells that they saw or had asked for.
+    A coin decides between the cells that it knows roughly and those that it knows nothing of, which is worse than to
+    draw a cell; it words the two kinds of question differently, so that a model can choose the kind with its first
+    words. Of each kind it takes the next cell in the order of the board. As that follows from the last one, a model
+    that imitates it has to find the open cells. From demonstrators who drew each cell our models did not learn that:
+    three in ten questions of the trained ones were about cells that they saw or had asked for.
     """
     agent, partner = game.seats
     rng = random.Random(seed)
@@ -250,8 +252,8 @@ def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
     """The first seat, played by a reference that asks about `questions` cells, see `_asker`, with a shy partner.
 
-    It neither chooses well nor stops well: when it stops is a habit, see `_habit`; only where nothing is left to ask about
-    does it always propose. Its proposals are the best by what it knows.
+    It neither chooses well nor stops well: when it stops is a habit, see `_habit`; only where nothing is left to ask
+    about does it always propose. Its proposals are the best by what it knows.
 
     Raises:
         UserError: there are too many sums to write, or they are of numbers that the player does not read.
@@ -313,8 +315,9 @@ def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
 def _habit(game: MatchingGame, parameters: Parameters) -> float:
     """How likely a demonstrator stops here: by a number that it reads, see `Parameters.habit`.
 
-    Whether that is odd or even is of no use. But whoever imitates it has to read this number where it decides. A demonstrator whose
-    choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
+    Whether that is odd or even is of no use, but whoever imitates it has to read this number where it decides. A
+    demonstrator whose choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did
+    not change that.
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
     if not stops_in_time(limits, parameters):
