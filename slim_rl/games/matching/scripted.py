@@ -326,8 +326,9 @@ def _habit(game: MatchingGame, parameters: Parameters) -> float:
         return 1.0
     if limits.patience is not None:
         return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
-    # The price never changes in a game: with .15 at an even one, one game in eight ran into the turn limit.
-    return 0.45 + 0.2 * (limits.price % 2)
+    # The dearer a question, the more they ask: the reverse of what pays.
+    low, high = parameters.question_price
+    return 0.75 - 0.4 * (limits.price - low) / max(high - low, 1)
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
