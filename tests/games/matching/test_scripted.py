@@ -302,6 +302,16 @@ def test_demonstrators_stop_by_a_habit_of_no_use_and_run_out_of_turns_unless_tol
         assert None not in demo.closings
 
 
+def test_where_a_score_has_a_price_demonstrators_stop_the_later_the_dearer_it_is():
+    taskset = MatchingTaskset(Parameters(question_price=(1, 5), max_questions=5), seed=0)
+    stops = {}
+    for task in taskset.tasks("demonstrations", 40):
+        game, demo = taskset.load(task), taskset.demonstrate(task, "player-1")
+        stops.setdefault(game.limits.price, set()).update(stop for stop in demo.stopping if stop < 1)
+    assert {price: round(min(found), 2) for price, found in stops.items()} == {1: 0.75, 2: 0.65, 3: 0.55, 4: 0.45, 5: 0.35}
+    assert all(len(found) == 1 for found in stops.values())
+
+
 def test_sums_of_what_is_known_are_written_in_a_thought_and_lead_to_the_proposal(taught):
     sums = MatchingTaskset(Parameters(patience=(1, 5), max_questions=5, write_sums=True), seed=0)
     for task in taught[1][::40]:
