@@ -315,9 +315,9 @@ def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
 def _habit(game: MatchingGame, parameters: Parameters) -> float:
     """How likely a demonstrator stops here: by a number that it reads, see `Parameters.habit`.
 
-    Whether that is odd or even is of no use, but whoever imitates it has to read this number where it decides. A
-    demonstrator whose choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did
-    not change that.
+    The habit is of no use, or worse, but whoever imitates it has to read this number where it decides. A demonstrator
+    whose choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change
+    that.
     """
     limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
     if not stops_in_time(limits, parameters):
