@@ -52,7 +52,7 @@ class Parameters(GameParameters):
     """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
     has learnt."""
     max_questions: int = Field(9, ge=1)
-    """Maximum questions per demonstration."""
+    """Maximum questions of a demonstration, and of the base model that is told not to stop."""
     habit: Literal["turns", "scores"] = "turns"
     """Where demonstrators with a patient partner stop more often. `turns`: where an even number of turns is left, and in
     their last one; they run out of turns now and then, so training has to learn the rest of stopping in time. `scores`:

@@ -8,7 +8,8 @@ tell what a question is worth. Here the choice is made for the model, on the sam
   propose.
 * `as-many`: it asks in its own words and order, for as many cells as the trained model did on this board. A turn that
   asks for none is taken back and sampled again as a message. Then it has to propose.
-* `asks-on`: the same, until the partner's patience, the open cells or the turns end: a model that is told not to stop.
+* `asks-on`: the same, until the partner's patience, the open cells or the turns end, or `max_questions` cells were asked
+  for: a model that is told not to stop. Who was shown no more questions than that may not be able to propose after more.
 
 A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
 given, and the rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in
@@ -120,7 +121,7 @@ def asking_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode] 
 
     def player(*policy: Any, seat: Seat) -> PolicyPlayer:
         if free is None:
-            cells = most_cells(seat)
+            cells = min(most_cells(seat), board.max_questions)
         else:
             cells = int(free[seat.request.task.game_id].metrics[f"{seat.name}.cells_asked"])
         return AskingPlayer(*policy, seat=seat, cells=cells, **beginnings)

@@ -105,6 +105,17 @@ def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, ren
     )
 
 
+def test_told_not_to_stop_it_asks_no_more_than_demonstrations_show(renderer):
+    few = load_games({"matching": Parameters(question_price=(1, 1), max_questions=1)}, 0)["matching"]
+    maker = asking_maker(
+        Policy(saying(renderer, FIRST, REST_OF_PROPOSAL), PolicyRules(renderer, 32, 1.0)), few.parameters
+    )
+    [task] = few.taskset.tasks("evaluate", 1)
+    seating = Seating({"matching": few}, {"base": maker}, 0)
+    episode = asyncio.run(seating.play(Request("arm/1", "matching", task, ("base", "scripted"))))
+    assert turns_of_the_agent(episode) == [FIRST, PROPOSAL]
+
+
 def test_it_asks_for_as_many_cells_as_the_other_one(play, renderer, tasks, free):
     task = next(t for t in tasks if t.state["patience"] == 4)
     engine = saying(renderer, FIRST, SECOND, REST_OF_PROPOSAL)
