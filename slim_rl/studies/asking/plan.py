@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
@@ -53,6 +54,7 @@ def series(run: Evaluation) -> Iterator[Series]:
     game = transfer.with_parameters(run.game, patient, run.seed)
     yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)
     few = tasks[: studied.transplant_games]
+    transfers = _transfers(run)
     for player in run.checkpoints:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
         if len(policy_seats(run.game)) > 1:
@@ -62,13 +64,13 @@ def series(run: Evaluation) -> Iterator[Series]:
             on = {ASKS_ON: partial(_asking, run, "base", None)}
             yield run.series(f"held-out/{ASKS_ON}", tasks, (ASKS_ON, opposite), on)
         yield from _forced(run, few, player, "forbidden", partial(_forbidden, run, player))
-        yield from _transfers(run, player)
+        yield from _transferred(run, player, transfers)
     if few:
         yield from _transplants(run, few)
     for player in studied.references:
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
     for player in transfer.REFERENCES:
-        yield from _transfers(run, player)
+        yield from _transferred(run, player, transfers)
     theirs = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
     boards = human_games(HUMAN) if studied.human_references else []
     for player in studied.human_references:
@@ -100,23 +102,38 @@ def _forced(run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make:
         yield run.series(f"transplant/{player}-{arm}", tasks, seating, {player: make}, arm=arm)
 
 
-def _transfers(run: Evaluation, player: str) -> Iterator[Series]:
-    """A player in the games that training did not have, unless the partner costs money."""
+class _Transfer(NamedTuple):
+    """A game that training did not have."""
+
+    name: str
+    game: NamedGame
+    tasks: Sequence[Task]
+    partner: str
+
+
+def _transfers(run: Evaluation) -> list[_Transfer]:
+    """Those in which the checkpoints can play; none if the partner costs money."""
     assert isinstance(run.parameters, Parameters)
     count, opposite = run.parameters.transfer_games, partner(run.game)
     if not count or opposite.startswith("service:"):
-        return
+        return []
+    found = []
     for name, change in transfer.changes(run.game):
         game = transfer.changed(run.game, change, run.seed)
         tasks = list(game.taskset.tasks("evaluate", count))
-        if player in run.checkpoints and "size" in change.parameters and not _fits(run, player, game, tasks):
-            continue
-        yield run.series(f"transfer/{name}/{player}", tasks, (player, change.partner or opposite), arm=name, game=game)
+        if "size" not in change.parameters or _fits(run, game, tasks):
+            found.append(_Transfer(name, game, tasks, change.partner or opposite))
+    return found
 
 
-def _fits(run: Evaluation, player: str, game: NamedGame, tasks: Sequence[Task]) -> bool:
-    """Whether boards of another size fit a checkpoint's context and turns."""
-    engine, rules = run.policy(player)
+def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> Iterator[Series]:
+    for name, game, tasks, opposite in games:
+        yield run.series(f"transfer/{name}/{player}", tasks, (player, opposite), arm=name, game=game)
+
+
+def _fits(run: Evaluation, game: NamedGame, tasks: Sequence[Task]) -> bool:
+    """Whether boards of another size fit the checkpoints' context and turns."""
+    engine, rules = run.policy("base")
     try:
         check_context(game, tasks, rules.renderer, engine.max_context_tokens, rules.max_turn_tokens)
     except UserError as error:
