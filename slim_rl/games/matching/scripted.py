@@ -326,9 +326,8 @@ def _habit(game: MatchingGame, parameters: Parameters) -> float:
         return 1.0
     if limits.patience is not None:
         return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
-    # The dearer a question, the more they ask: the reverse of what pays.
-    low, high = parameters.question_price
-    return 0.75 - 0.4 * (limits.price - low) / max(high - low, 1)
+    # They ask for several cells at any price: who hardly asks earns the same at all prices, and learns nothing from them.
+    return 0.15 if limits.price % 2 else 0.35
 
 
 def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
