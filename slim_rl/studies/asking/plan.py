@@ -103,8 +103,6 @@ def _forced(run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make:
 
 
 class _Transfer(NamedTuple):
-    """A game that training did not have."""
-
     name: str
     game: NamedGame
     tasks: Sequence[Task]
@@ -112,7 +110,7 @@ class _Transfer(NamedTuple):
 
 
 def _transfers(run: Evaluation) -> list[_Transfer]:
-    """Those in which the checkpoints can play; none if the partner costs money."""
+    """The games that training did not have and the checkpoints can play; none if the partner costs money."""
     assert isinstance(run.parameters, Parameters)
     count, opposite = run.parameters.transfer_games, partner(run.game)
     if not count or opposite.startswith("service:"):
