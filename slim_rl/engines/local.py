@@ -1,8 +1,9 @@
 """An engine in this process: a Hugging Face causal LM in torch.
 
 Requests that wait at the same time are sampled as one batch. What makes it fast: a session keeps its keys and
-values, so the next turn of a dialogue computes only the new tokens; identical prompts (a GRPO group) are computed once,
-and so is what all prompts begin with (a system prompt with its tools); rows that have stopped leave the batch.
+values, so the next turn of a dialogue computes only the new tokens, and so does a turn that is sampled again; identical
+prompts (a GRPO group) are computed once, and so is what all prompts begin with (a system prompt with its tools); rows that
+have stopped leave the batch.
 
 Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
 probabilities depend on the shape of the batch. So by default a batch is answered as a whole, and has the same members in
@@ -124,15 +125,18 @@ class LocalEngine:
 
     def prefixes(self, requests: Sequence["_Request"]) -> list["_Prefix"]:
         """The computed beginning of each request: its session so far, or its prompt, computed once."""
-        found: list[_Prefix | None] = []
-        for request in requests:
-            kept = self._kept.get(request.sampling.session or "")
-            if kept and (len(kept.ids) >= len(request.input_ids) or request.input_ids[: len(kept.ids)] != kept.ids):
-                kept = None
-            found.append(kept)
+        found = [self._beginning(request) for request in requests]
         prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, found, strict=True) if p is None})
         made = self._prefill(prompts)
         return [p or made[r.input_ids[:-1]] for r, p in zip(requests, found, strict=True)]
+
+    def _beginning(self, request: "_Request") -> "_Prefix | None":
+        """What is kept of the request's session, up to where a turn was taken back; None if that is little."""
+        kept, known = self._kept.get(request.sampling.session or ""), request.input_ids[:-1]
+        if kept is None or known[: len(kept.ids)] == kept.ids:
+            return kept
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(kept.ids, known, strict=False)))
+        return _Prefix(kept.ids[:alike], kept.kv[:, :, :, :alike]) if alike >= MIN_SHARED_TOKENS else None
 
     def _prefill(self, prompts: list[tuple[int, ...]]) -> dict[tuple[int, ...], "_Prefix"]:
         config = self.model.config

@@ -69,6 +69,24 @@ def test_a_session_goes_on_as_if_everything_were_computed_anew(model, engine):
     assert kept.logprobs == pytest.approx(full_forward_logprobs(model, longer, kept.token_ids), abs=1e-4)
 
 
+def test_a_turn_that_was_taken_back_is_sampled_again_without_computing_what_was_before_it(model, engine):
+    prompt, computed = list(range(5, 65)), []
+    again = [*prompt, 20, 21, 22]
+
+    async def turns():
+        await engine.generate(prompt, Sampling(6, seed=1, session="s"))
+        layer = model.get_decoder().layers[0]
+        hook = layer.register_forward_hook(lambda layer, args, out: computed.append(args[0][..., 0].numel()))
+        generation = await engine.generate(again, Sampling(4, seed=2, session="s"))
+        hook.remove()
+        return generation
+
+    generation = asyncio.run(turns())
+    assert computed[0] == 3
+    assert generation.token_ids == generate_one(LocalEngine(model), again, 2)
+    assert generation.logprobs == pytest.approx(full_forward_logprobs(model, again, generation.token_ids), abs=1e-4)
+
+
 def test_what_a_session_kept_is_not_used_for_another_beginning(model, engine):
     async def turns():
         await engine.generate([5, 6, 7], Sampling(4, session="s"))
