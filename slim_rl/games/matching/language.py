@@ -37,6 +37,8 @@ class Limits(NamedTuple):
     """A shy partner answers about at most this many cells; None: about any number."""
     price: int = 0
     """Percent of the best sum that each cell asked for costs the one who asks."""
+    turns_told: bool = True
+    """Whether the players are told how many turns are left."""
 
     @property
     def of_asking(self) -> bool:
@@ -89,7 +91,7 @@ def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) 
         asked: cells that were asked for.
         partner: whether it is the second player, whose patience it is.
     """
-    told = [f"Turns left: {(limits.max_turns - turns + 1) // 2}"]
+    told = [f"Turns left: {(limits.max_turns - turns + 1) // 2}"] if limits.turns_told else []
     if limits.price:
         told.append(f"Price of a score in percent: {limits.price}")
     if limits.patience is not None:

@@ -61,7 +61,8 @@ class MatchingTaskset:
                 state = board.to_game_state()
             limits = _drawn_limits(given, rng)
             if shown and limits.of_asking:
-                limits = limits._replace(max_turns=2 * int(rng.integers(1, _most_turns(given) // 2 + 1)))
+                drawn = 2 * int(rng.integers(1, _most_turns(given) // 2 + 1))
+                limits = limits._replace(max_turns=drawn if given.turns_told else given.max_turns)
             state |= {"max_turns": limits.max_turns, "price": limits.price}
             if limits.patience is not None:
                 state["patience"] = limits.patience
@@ -87,6 +88,7 @@ class MatchingTaskset:
             min(_whole(task, "max_turns", self.parameters.max_turns), self.parameters.max_turns),
             _whole(task, "patience") if "patience" in task.state else None,
             _whole(task, "price", 0),
+            self.parameters.turns_told,
         )
         return MatchingGame(board, limits, task.game_id, self.parameters.instructions == "short")
 
@@ -122,10 +124,10 @@ def _with_more_seen(board: Board, rng: np.random.Generator) -> Board:
 def _drawn_limits(given: Parameters, rng: np.random.Generator) -> Limits:
     price = int(rng.integers(given.question_price[0], given.question_price[1] + 1))
     if given.patience is None:
-        return Limits(given.max_turns, None, price)
+        return Limits(given.max_turns, None, price, given.turns_told)
     patience = int(rng.integers(given.patience[0], given.patience[1] + 1))
     turns = max(2, patience + 1 + int(rng.integers(given.spare_turns[0], given.spare_turns[1] + 1)))
-    return Limits(min(2 * turns, given.max_turns), patience, price)
+    return Limits(min(2 * turns, given.max_turns), patience, price, given.turns_told)
 
 
 def _most_turns(given: Parameters) -> int:
