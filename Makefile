@@ -79,11 +79,11 @@ clean: .venv/installed
 # seed takes as long as `make repro`, a control less; `make compare` puts them on one page.
 CONTROLS = control-ignorant control-sees-all control-price control-leak
 seeds: .venv/installed
-	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed \
+	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed $(addprefix --set ,$(SET)) \
 		--experiment $(addsuffix -,$(PROFILE))seed-$$seed || exit 1; done
 
 controls: .venv/installed
-	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed \
+	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed $(addprefix --set ,$(SET)) \
 		--experiment $$profile-$$seed || exit 1; done; done
 
 # All experiments on one page, those that differ in nothing but their seed pooled: reports/comparison.html.

@@ -66,7 +66,9 @@ def finished(experiment: str) -> bool:
     if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
         return False
     # DVC writes the first three; no run reads the others.
-    beside = [f":!{path}" for path in ("dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md")]
+    beside = [
+        f":!{path}" for path in ("dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md", "conf", "Makefile")
+    ]
     if git(["git", "diff", "--quiet", ref, "--", ".", *beside]).returncode != 0:
         raise UserError(
             f"There is an experiment {experiment} with other code or parameters; name this one otherwise, or remove "

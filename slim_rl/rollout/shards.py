@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.journal import append_line, read_lines
 
 BILLS = "bills.json"
+BEGAN = "began.txt"
+"""When the first shard was written."""
 HELD_OUT_CSV = "held_out.csv"
 """Beside the shards of a training: its evaluations on held-out tasks, a row a step."""
 _NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -166,11 +169,19 @@ def finished(folder: Path) -> dict[str, Episode]:
 
 
 def publish(source: Path, folder: Path, bills: Mapping[str, Any]) -> None:
-    """Replace `folder` by a copy of `source` without the journals, and with `BILLS` for what services cost."""
+    """Replace `folder` by a copy of `source` without the journals, with `BEGAN`, and with `BILLS` for what services cost."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".*"))
+    write_text(folder / BEGAN, began(source).isoformat() + "\n")
     if bills:
         write_text(folder / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
+
+
+def began(folder: Path) -> datetime:
+    """When the first shard below `folder` was written. Published folders say so: DVC renews the times of their files."""
+    if (folder / BEGAN).exists():
+        return datetime.fromisoformat((folder / BEGAN).read_text(encoding="utf-8").strip())
+    return datetime.fromtimestamp(min((path.stat().st_mtime for path in shards(folder)), default=0), UTC)
 
 
 def count_failures(folder: Path) -> int:

@@ -42,7 +42,7 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
         return Run(f"seed-{seed}", "matching", "asking", metrics | verdict, {"seed": seed}, lambda table: curves)
 
     [group] = grouped([run(seed) for seed in range(3)], compared)
-    assert group.compared.verdict.startswith("Supported: the model learnt how many cells to ask for, and which.")
+    assert group.compared.verdict.startswith("Supported: the model learnt to ask, and which cells to ask for.")
     assert "Of 3 runs, 3: supported." in group.compared.verdict
     assert "over the base model +0.121 (210 standard errors)" in group.compared.verdict
     figure = draw_curves(group)

@@ -5,6 +5,7 @@ starts, players alternate, a rejection is a turn. Unlike DialOp's text environme
 are resolved against the full lists and rows of the board are reviewers.
 """
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -212,7 +213,7 @@ class MatchingGame:
     def _count_answers(self, player: int, reply: str) -> None:
         """Count what `player` learns from the reply to its last question: the cells whose number is in the reply."""
         asking, teller, numbers = self._asking[player], self.board.masks[1 - player], self.board.numbers(1 - player)
-        words = reply.replace(",", " ").replace(".", " ").split()
+        words = re.findall(r"\d+", reply)
         for pair in asking.pending:
             if teller[pair] and str(numbers[pair]) in words:
                 asking.learned[pair] = ~self.board.masks[player][pair]

@@ -89,7 +89,7 @@ class AskingPlayer(PolicyPlayer):
             return await super().respond(observation, tools, beginning)
         game = self._game
         turns_left = game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
-        if not turns_left or game.metrics()[f"{self._seat}.cells_asked"] >= self._cells:
+        if not turns_left or game.cells_asked(self._seat) >= self._cells:
             return await super().respond(observation, tools, self._proposal)
         before = len(self.trace.token_ids)
         message = await super().respond(observation, tools, beginning)

@@ -69,8 +69,8 @@ MEASURES = (
 SHORT = ("reward", "cells_asked", "rank", "truncated")
 """Those of the table that is open."""
 _METRICS = (
-    "cells_asked", "useful_cells", "answers", "quality", "own_view", "oracle_given_information", "unknown_cells",
-    "errors", "turns", "turn_limit", "patience", "price",
+    "cells_asked", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turns", "turn_limit", "patience",
+    "price",
 )  # fmt: skip
 
 _TITLES = {

@@ -20,7 +20,7 @@ class Parameters(Section):
     references: tuple[ReferenceName, ...] = (
         "random", "own-view", "bayes", "asks-all-random", "asks-all-table", "greedy", "optimal",
     )  # fmt: skip
-    """References on the held-out boards. The report needs `bayes`."""
+    """References on the held-out boards; `bayes`, which the verdict needs, plays also if it is not named."""
     human_references: tuple[ReferenceName, ...] = ("random", "own-view")
     """References on the boards that people played. `bayes` takes minutes there."""
     transplant_games: int = Field(256, ge=0)

@@ -67,7 +67,7 @@ def series(run: Evaluation) -> Iterator[Series]:
         yield from _transferred(run, player, transfers)
     if few:
         yield from _transplants(run, few)
-    for player in studied.references:
+    for player in dict.fromkeys(("bayes", *studied.references)):
         yield run.series(f"held-out/{player}", tasks, (player, opposite))
     for player in transfer.REFERENCES:
         yield from _transferred(run, player, transfers)

@@ -4,21 +4,20 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from slim_rl.analysis import page
 from slim_rl.analysis.comparison import Column, Compared, Point
 from slim_rl.games import NamedGame
-from slim_rl.rollout.shards import shards
+from slim_rl.rollout.shards import began
 from slim_rl.studies.asking import figures
 from slim_rl.studies.asking.boards import sample_of_dialogues, side_by_side
 from slim_rl.studies.asking.choices import with_choices
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
 from slim_rl.studies.asking.findings import VARIED, Findings, metrics, tables
 from slim_rl.studies.asking.measures import MEASURES, SHORT, Sample, read_players, read_sample, title
-from slim_rl.studies.asking.parameters import FAITHFUL, board_of
+from slim_rl.studies.asking.parameters import board_of
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
@@ -52,9 +51,6 @@ def report(found: Found) -> Report:
             shown=side_by_side(findings.held_out),
             dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
             board=board_of(found.game),
-            like_people=all(
-                getattr(board_of(found.game), name) == value for name, value in {**FAITHFUL, "p_rough": 0}.items()
-            ),
             fixed=_fixed(found),
             title=title,
             measures=MEASURES,
@@ -106,10 +102,9 @@ def _transplant(found: Found, held_out: Mapping[str, Sample]) -> Transplant | No
 def _fixed(found: Found) -> dict[str, Any]:
     """Which criteria these are, and whether they stood when the run began and when it was evaluated."""
     now, recorded = criteria(), found.episodes / CRITERIA
-    began = min(path.stat().st_mtime for path in shards(found.rollouts))
     return {
         "criteria": now,
-        "began": datetime.fromtimestamp(began, UTC),
+        "began": began(found.rollouts),
         "evaluated_with": json.loads(recorded.read_text(encoding="utf-8")) if recorded.exists() else None,
     }
 

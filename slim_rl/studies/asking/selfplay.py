@@ -70,7 +70,7 @@ class SelfPlay:
                 "The pair earns more with itself than with a scripted partner it never met, in either seat: what "
                 "they say to each other serves them alone."
             )
-        if any(more.high < 0 for more in self.own.values()):
+        if any(more.high < 0 for more in self.own.values()) and not any(more.low > 0 for more in self.own.values()):
             return (
                 "The pair learnt to play, and serves a scripted partner that it never met at least as well as itself."
             )

@@ -195,15 +195,16 @@ def judge(found: Evidence) -> Verdict:
         )
     elif earns and asks and causes:
         outcome = "supported" if chooses else "learnt how many and not which"
-        what = " how many cells to ask for, and which" if choosing and chooses else " to ask"
-        text = f"Supported: the model learnt{what}. {said} The best player earns {found.reward_best:.3f}."
-        if not chooses:
+        what = ", and which cells to ask for" if choosing and chooses else ""
+        text = f"Supported: the model learnt to ask{what}. {said} The best player earns {found.reward_best:.3f}."
+        if choosing and not choosing[0].met:
             text += " It learnt how many cells to ask for, and not which."
+        elif not chooses:
+            text += (
+                " But it does not beat the base model that is told not to stop, so the choice of cells may not be why."
+            )
     elif earns:
-        some = "most of the gain comes without asking" if found.asks.low > 0 else "gains without asking"
-        if found.asks.low > 0 and found.more.high < 0:
-            some = "it gains by asking less"
-        outcome, text = "gains without asking", f"Not supported: {some}. {said}"
+        outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, c)}. {said}"
     elif asks_more:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
     else:
@@ -230,6 +231,17 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
         "when it is forbidden to ask. "
         f"Required: both intervals above 0, and at least {c.min_share:.0%} of the gain.",
     )
+
+
+def _earns_otherwise(found: Evidence, c: Criteria) -> str:
+    """Why a model that earns more has not shown that asking is the reason."""
+    if not found.asks.low > 0:
+        return "gains without asking"
+    if found.more.high < 0:
+        return "it gains by asking less"
+    if found.asks.mean < c.min_share * found.gain.mean:
+        return "most of the gain comes without asking"
+    return "it gains by its questions, but by too little to beat a player that asks nothing"
 
 
 def _choosing(found: Evidence, c: Criteria) -> list[Criterion]:

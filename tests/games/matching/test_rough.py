@@ -57,6 +57,15 @@ def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
     assert game.metrics()["player-1.useful_cells"] == game.metrics()["player-1.answers"] == 1
 
 
+@pytest.mark.parametrize("reply", ["Ava Li's is **{}**.", "It is {}!", "BLEU:{}", "({})", "That would be {}%."])
+def test_a_score_counts_as_told_however_a_model_marks_it(boards, reply):
+    cell = tuple(np.argwhere(~boards[0].masks[0])[0].tolist())
+    game = MatchingGame(boards[0], Limits(8))
+    game.step(question(*cell))
+    game.step("[message] " + reply.format(boards[0].table[cell]))
+    assert game.metrics()["player-1.answers"] == 1
+
+
 def test_an_answer_is_worth_little_where_the_score_is_known_roughly_and_nothing_where_it_is_seen(boards):
     worth, width = (np.stack(values) for values in zip(*((values_of_asking(b.bounds(0)), np.ptp(b.bounds(0), 0)) for b in boards), strict=True))  # fmt: skip
     seen, rough, unknown = (worth[width == score].mean() for score in (0, 9, 99))

@@ -27,6 +27,7 @@ def made(own, first, second, base=0.6, games=200):
         (0.9, 0.7, 0.8, "serves them alone"),
         (0.9, 0.95, 0.9, "at least as well as itself"),
         (0.9, 0.9, 0.85, "cannot be told"),
+        (0.9, 0.95, 0.85, "cannot be told"),
         (0.6, 0.9, 0.9, "not shown"),
     ],
 )

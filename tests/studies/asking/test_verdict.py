@@ -110,6 +110,24 @@ def test_pooled_the_run_is_the_unit(run):
     assert judge(apart).outcome == "asks more without gain"
 
 
+@pytest.mark.parametrize(
+    ("changed", "outcome", "said"),
+    [
+        ({"over_asking_on": 0.0}, "learnt how many and not which", "does not beat the base model that is told not to stop"),
+        ({"rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
+        ({"pays": 0.0}, "gains without asking", "too little to beat a player that asks nothing"),
+        ({"pays": 0.0, "asks": 0.001}, "gains without asking", "most of the gain comes without asking"),
+    ],
+)  # fmt: skip
+def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, said):
+    better = dict.fromkeys(("more", "gain", "pays", "regret", "over_asking_on", "room", "choice", "asks", "worth"), 0.1)
+    one = {**better, "games": 200, "rank": 0.6, "leak": 0.0, "useful_trained": 2.0, "truncated_base": 0.0, "more": 1.0}
+    runs = [{**one, **changed, "room": room} for room in (0.1, 0.11)]
+    found = judge(pooled_evidence(runs))
+    assert found.outcome == outcome and said in found.text
+    assert judge(pooled_evidence([one, one])).outcome == "supported"
+
+
 def test_without_an_optimal_asker_a_model_that_asks_shows_what_asking_can_earn(verdict):
     """As in the profiles of large boards."""
     found = verdict(FREE, SELDOM, Policy(9, compound=True), optimal=None)
