@@ -56,10 +56,6 @@ class Parameters(GameParameters):
     has learnt."""
     max_questions: int = Field(9, ge=1)
     """Maximum questions of a demonstration, and of the base model that is told not to stop."""
-    habit: Literal["turns", "scores"] = "turns"
-    """Where demonstrators with a patient partner stop more often. `turns`: where an even number of turns is left, and in
-    their last one; they run out of turns now and then, so training has to learn the rest of stopping in time. `scores`:
-    where an odd number of scores is left; in their last turn they always stop."""
     write_sums: bool = False
     """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in
     its head. For up to 3 reviewers, without private scales."""

@@ -268,7 +268,7 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         return _worked_proposal(asker.values) if parameters.write_sums else asker.proposal()
 
     closings: list[str | None] = [closing()]
-    observations, turns, stopping = [game.observe(agent)], [], [_habit(game, parameters)]
+    observations, turns, stopping = [game.observe(agent)], [], [_habit(game)]
     while game.turn and not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
         game.step(turn)
@@ -276,7 +276,7 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         observations.append(game.observe(agent))
         asker.hear(observations[-1])
         closings.append(closing() if game.turn else None)  # who asks in the last turn has no turn to propose in
-        stopping.append(_habit(game, parameters))
+        stopping.append(_habit(game))
     if not asker.may_ask:
         stopping[-1] = 1.0
     return Demonstration(observations, turns, closings, stopping=stopping if game.limits.of_asking else ())
@@ -307,25 +307,19 @@ def _worked_proposal(values: np.ndarray) -> str:
     return f"[propose] <think>{thought}</think>{format_proposal([best.index(r) for r in range(len(values))])}"
 
 
-def stops_in_time(limits: Limits, parameters: Parameters) -> bool:
-    """Whether demonstrators always propose in their last turn."""
-    return limits.patience is None or parameters.habit == "scores"
+def _habit(game: MatchingGame) -> float:
+    """How likely a demonstrator stops here: by the scores that its partner still tells, or by the price; surely in its last
+    turn.
 
-
-def _habit(game: MatchingGame, parameters: Parameters) -> float:
-    """How likely a demonstrator stops here: by a number that it reads, see `Parameters.habit`.
-
-    The habit is of no use, or worse, but whoever imitates it has to read this number where it decides. A demonstrator
-    whose choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change
-    that.
+    The habit is of little use, but whoever imitates it has to read this number where it decides. A demonstrator whose
+    choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
-    limits, turns_left = game.limits, (game.limits.max_turns - game.turns) // 2
-    if not stops_in_time(limits, parameters):
-        return 0.65 if turns_left % 2 == 0 or turns_left == 1 else 0.15
-    if turns_left <= 1:
+    limits = game.limits
+    if (limits.max_turns - game.turns) // 2 <= 1:
         return 1.0
     if limits.patience is not None:
-        return 0.15 + 0.5 * (max(0, limits.patience - game.cells_asked(game.seats[0])) % 2)
+        scores_left = max(0, limits.patience - game.cells_asked(game.seats[0]))
+        return 0.15 if scores_left % 2 else 0.65
     # They ask for several cells at any price: who hardly asks earns the same at all prices, and learns nothing from them.
     return 0.15 if limits.price % 2 else 0.35
 

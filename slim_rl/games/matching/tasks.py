@@ -16,7 +16,6 @@ from slim_rl.games.matching.scripted import (
     demonstrate,
     demonstrate_answers,
     reference_player,
-    stops_in_time,
 )
 from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
 
@@ -45,8 +44,8 @@ class MatchingTaskset:
         (not in demonstrations, which no file stores); and what asking costs there.
 
         Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
-        after many answers has to read scores first. Their turns have nothing to do with the partner's patience, and are
-        often few: a demonstrator knows when to stop only where its turns end.
+        after many answers has to read scores first. Where turns are told, theirs have nothing to do with the partner's
+        patience, and are often few: a demonstrator knows when to stop only where its turns end.
         """
         given, seed = self.parameters, series_seed(self._seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
@@ -103,7 +102,7 @@ class MatchingTaskset:
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
-        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - stops_in_time(game.limits, given)))
+        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - 1))
         if seat == SEATS[0]:
             return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
         fewer = seed % _FEWER_QUESTIONS == 0

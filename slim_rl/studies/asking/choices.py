@@ -16,7 +16,7 @@ from slim_rl.games.matching.questions import Pair, asked_cells
 from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.games.matching.value import values_of_asking
 
-COLUMNS = ("rank", "ranked", "pointless", "left")
+COLUMNS = ("rank", "ranked", "pointless", "left", "open", "open_stops", "spent", "spent_stops")
 
 
 def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_known: float) -> dict[str, float]:
@@ -32,17 +32,21 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
         `ranked`: how many cells that sums over. `pointless`: cells of which no answer could change the assignment, or
         that the partner had no patience for. `left`: the value of the best open cell when it first
-        proposed, in percent of the best sum; 0 if it could not ask any more.
+        proposed, in percent of the best sum; 0 if it could not ask any more. `open`, `spent`: turns until then in which
+        the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in which it proposed.
     """
     found, stopped = dict.fromkeys(COLUMNS, 0.0), False
     asked: list[Pair] = []
     for speaker, text in turns:
         if speaker == seat and not stopped:
+            place = "open" if _patience(game) > len(asked) else "spent"
+            found[place] += 1
             cells = asked_cells(message_of(text), game.board.size)
             if cells:
                 _count(found, _worth(game, seat, asked, p_known), cells, _patience(game) - len(asked))
                 asked += cells
             elif act_of(text) == "propose":
+                found[f"{place}_stops"] += 1
                 found["left"], stopped = _left(game, _worth(game, seat, asked, p_known), len(asked)), True
         if game.turn is None:
             break

@@ -98,21 +98,15 @@ class Findings:
 
     @cached_property
     def stopping(self) -> pd.DataFrame:
-        """How often a model proposes where it has `turns_left`, its last one or more: `player`, `turns_left`, `proposes`
-        with its interval. Empty where the limit of turns is the same in all games."""
+        """How often a model proposes where its partner still tells `some` scores, or `none`: `player`, `scores_left`,
+        `proposes` with its interval. Empty if the partner's patience has no end."""
         rows = []
         for player in MODELS:
             games = self.held_out[player].episodes
-            if "turn_limit" not in games or games["turn_limit"].nunique() < 2:
-                continue
-            had, took = games["turn_limit"] // 2, (games["turns"] + 1) // 2
-            last, proposed = took == had, games["truncated"] == 0
-            for turns_left, came, stopped in (("1", last, last & proposed), ("more", took - last, ~last & proposed)):
-                share = estimate(
-                    games.assign(came=came.astype(float), stopped=stopped.astype(float)), "stopped", "came"
-                )
-                rows.append({"player": player, "turns_left": turns_left} | share.interval("proposes"))
-        return pd.DataFrame(rows, columns=["player", "turns_left", "proposes", "proposes_low", "proposes_high"])
+            for scores_left, place in (("some", "open"), ("none", "spent")) if "patience" in self.varied else ():
+                share = estimate(games, f"{place}_stops", place)
+                rows.append({"player": player, "scores_left": scores_left} | share.interval("proposes"))
+        return pd.DataFrame(rows, columns=["player", "scores_left", "proposes", "proposes_low", "proposes_high"])
 
     @cached_property
     def transferred(self) -> pd.DataFrame:

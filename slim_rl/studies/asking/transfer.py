@@ -17,6 +17,7 @@ class Change(NamedTuple):
 CHANGES = {
     "wordings": Change("Answers in other words", {"held_out_wordings": True}),
     "limit": Change("At most 3 turns", {"max_turns": 6}),
+    "impatient": Change("Partner tells no score", {"patience": (0, 0)}),
     "seen": Change("Sees 40 % of the cells", {"p_agent": 0.4}),
     "rough": Change("Knows 60 % of the cells roughly", {"p_rough": 0.6}),
     "size-4": Change("4 by 4 boards", {"size": 4}),
@@ -33,8 +34,13 @@ def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
     board = board_of(game)
     for name, change in CHANGES.items():
         met = not change.partner or change.partner in board.seating
-        if "p_rough" in change.parameters and not board.p_rough:
-            continue  # such scores would be new to the model
+        new = {
+            "p_rough": not board.p_rough,  # such scores would be new to the model
+            "max_turns": not board.turns_told,  # who is not told a limit cannot keep it
+            "patience": board.patience is None,
+        }
+        if any(new.get(name) for name in change.parameters):
+            continue
         if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
             yield name, change
 

@@ -40,6 +40,17 @@ def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
     assert task.prompt.endswith("\nTurns left: 10") and "patience" not in plain.load(task).metrics()
 
 
+def test_where_turns_are_not_told_only_the_patience_says_how_much_can_be_asked():
+    taskset = MatchingTaskset(Parameters(patience=(1, 5), turns_told=False, max_questions=5), seed=0)
+    for purpose in ("train", "demonstrations"):
+        for task in taskset.tasks(purpose, 16):
+            game = taskset.load(task)
+            prompts = [game.observe(seat) for seat in game.seats]
+            assert task.prompt == prompts[0] and not any("Turns" in prompt for prompt in prompts)
+            assert prompts[0].endswith(f"\nScores left: {game.limits.patience}")
+            assert game.limits.max_turns == 20 if purpose == "demonstrations" else game.limits.max_turns <= 18
+
+
 def game_of(limits):
     return MatchingGame(next(generate_boards(1, 0, Parameters())), limits)
 

@@ -173,15 +173,15 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows"}
 
 
-def test_how_often_a_model_proposes_in_its_last_turn_and_before(run, page):
-    table = pd.read_csv(run / "reports/data/stopping.csv").set_index(["player", "turns_left"])["proposes"]
+def test_how_often_a_model_proposes_while_its_partner_tells_scores_and_after(run, page):
+    table = pd.read_csv(run / "reports/data/stopping.csv").set_index(["player", "scores_left"])["proposes"]
     for player in ("base", "trained"):
-        chose = {"1": [], "more": []}
+        chose = {"none": [], "some": []}
         for episode in read_episodes(run / PLAYED / "held-out" / player):
             for own in episode.turns:
-                if own.seat == AGENT and (told := re.search(r"Turns left: (\d+)", own.observation[-1].text)):
-                    chose["1" if told[1] == "1" else "more"].append(own.text.startswith("[propose]"))
-        assert chose["more"]
+                if own.seat == AGENT and (told := re.search(r"Scores left: (\d+)", own.observation[-1].text)):
+                    chose["none" if told[1] == "0" else "some"].append(own.text.startswith("[propose]"))
+        assert chose["some"]
         for left, proposed in chose.items():
             share = sum(proposed) / len(proposed) if proposed else float("nan")  # it never came so far
             assert table[player, left] == pytest.approx(share, abs=1e-6, nan_ok=True), (player, left)

@@ -8,6 +8,7 @@ import pytest
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.human import human_games
+from slim_rl.games.matching.language import Limits
 from slim_rl.rollout.seating import PolicyRules
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.studies.asking import plan
@@ -81,6 +82,13 @@ def test_games_that_training_did_not_have_have_their_own_boards_and_partners(eva
     assert game.limits.max_turns <= 6
 
 
+def test_who_is_not_told_its_turns_meets_no_tighter_limit_of_them_but_a_partner_without_patience(evaluate, monkeypatch):
+    monkeypatch.setattr(plan, "_fits", lambda run, game, tasks: True)
+    run = evaluate(matching_with(patience=[1, 5], turns_told=False), transplant_games=0, transfer_games=2)
+    names = {series.name for series in plan.series(replace(run, checkpoints={}))}
+    assert "transfer/impatient/optimal" in names and "transfer/limit/optimal" not in names
+
+
 def test_a_change_that_changes_nothing_or_costs_money_is_left_out(evaluate, monkeypatch):
     monkeypatch.setattr(plan, "_fits", lambda run, game, tasks: True)
     run = evaluate(
@@ -101,7 +109,7 @@ def test_people_sit_at_their_own_boards_and_the_partner_is_probed_without_limits
     probe = series["partner/probe"]
     probed = probe.seating().games["matching"]
     assert probed.parameters == Parameters(max_turns=40, p_agent=0.3, always_accept=False)
-    assert probed.taskset.load(probe.requests[0].task).limits == (40, None, 0)
+    assert probed.taskset.load(probe.requests[0].task).limits == Limits(40)
 
 
 def test_a_policy_of_both_seats_meets_itself_and_the_partner_in_either(evaluate):
