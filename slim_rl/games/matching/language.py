@@ -17,6 +17,7 @@ only some of the scores{scale}; the others are marked "?". Take turns. A turn is
 [propose] Proposal: and then a line "Paper: Reviewer" for every paper
 [accept] or [reject], to answer a proposal; accepting ends the game.
 """
+_ENDS_SOON = "Soon after the last score that can be told, the game ends without a reward.\n"
 _SHORT = "Assign {size} papers.\n"
 ROUGH_MARK = "±5"
 """Behind the middle of the ten scores that a cell can have by what a player knows roughly."""
@@ -75,7 +76,8 @@ def prompt(
     scale = _PRIVATE_SCALE if private_scale else ""
     if rough is not None:
         scale += f", or knows them roughly ({ROUGH_MARK})"
-    rules = (_SHORT if short else _INSTRUCTIONS).format(size=size, scale=scale)
+    ends_soon = limits.patience is not None and not limits.turns_told
+    rules = (_SHORT if short else _INSTRUCTIONS + _ENDS_SOON * ends_soon).format(size=size, scale=scale)
     shown = np.where(numbers < 0, "?", numbers.astype(str))
     if rough is not None:
         shown = np.where(rough < 0, shown, np.char.add(rough.astype(str), ROUGH_MARK))

@@ -269,13 +269,13 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
 
     closings: list[str | None] = [closing()]
     observations, turns, stopping = [game.observe(agent)], [], [_habit(game)]
-    while game.turn and not (turn := asker.turn(observations[-1])).startswith("[propose]"):
+    while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
         game.step(turn)
         game.step(shy.turn(game.observe(partner)))
         observations.append(game.observe(agent))
         asker.hear(observations[-1])
-        closings.append(closing() if game.turn else None)  # who asks in the last turn has no turn to propose in
+        closings.append(closing())
         stopping.append(_habit(game))
     if not asker.may_ask:
         stopping[-1] = 1.0

@@ -48,6 +48,7 @@ def test_where_turns_are_not_told_only_the_patience_says_how_much_can_be_asked()
             prompts = [game.observe(seat) for seat in game.seats]
             assert task.prompt == prompts[0] and not any("Turns" in prompt for prompt in prompts)
             assert prompts[0].endswith(f"\nScores left: {game.limits.patience}")
+            assert all("the game ends without a reward" in prompt for prompt in prompts)
             assert game.limits.max_turns == 20 if purpose == "demonstrations" else game.limits.max_turns <= 18
 
 
