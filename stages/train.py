@@ -26,7 +26,7 @@ from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import HELD_OUT_CSV, publish
+from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began, publish
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
@@ -87,6 +87,7 @@ def run(config: Config, team: Team) -> None:
         if team.leads:
             publish_snapshots(folder)
             publish(folder / "rollouts", ROLLOUTS, services.bills())
+            write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
 
 
 def work(config: Config, games: Games) -> Path:

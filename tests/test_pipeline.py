@@ -76,7 +76,9 @@ def test_a_killed_training_goes_on_with_the_same_numbers(finished, tmp_path):
     [again] = copy.glob("data/rollouts/step-00000/*/00000.parquet")
     assert again.stat().st_mtime_ns == written
     for output in ("data/rollouts", "models/trained"):
-        assert contents(copy / output) == contents(finished / output)
+        there, expected = contents(copy / output), contents(finished / output)
+        assert (there.pop("began.txt", "") != expected.pop("began.txt", "")) == (output == "data/rollouts")
+        assert there == expected
 
 
 def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_twice(

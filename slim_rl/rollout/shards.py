@@ -23,7 +23,7 @@ from slim_rl.runtime.journal import append_line, read_lines
 
 BILLS = "bills.json"
 BEGAN = "began.txt"
-"""When the first shard was written."""
+"""Beside the shards of a training: when the first one was written."""
 HELD_OUT_CSV = "held_out.csv"
 """Beside the shards of a training: its evaluations on held-out tasks, a row a step."""
 _NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -169,16 +169,15 @@ def finished(folder: Path) -> dict[str, Episode]:
 
 
 def publish(source: Path, folder: Path, bills: Mapping[str, Any]) -> None:
-    """Replace `folder` by a copy of `source` without the journals, with `BEGAN`, and with `BILLS` for what services cost."""
+    """Replace `folder` by a copy of `source` without the journals, and with `BILLS` for what services cost."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".*"))
-    write_text(folder / BEGAN, began(source).isoformat() + "\n")
     if bills:
         write_text(folder / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 def began(folder: Path) -> datetime:
-    """When the first shard below `folder` was written. Published folders say so: DVC renews the times of their files."""
+    """When the first shard below `folder` was written. A published training says so: DVC renews the times of its files."""
     if (folder / BEGAN).exists():
         return datetime.fromisoformat((folder / BEGAN).read_text(encoding="utf-8").strip())
     return datetime.fromtimestamp(min((path.stat().st_mtime for path in shards(folder)), default=0), UTC)
