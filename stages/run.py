@@ -65,7 +65,7 @@ def finished(experiment: str) -> bool:
     ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
     if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
         return False
-    # DVC writes the first three; no run reads the others.
+    # DVC writes the first three; no run reads the others, and what a profile of conf/ says stands in params.yaml.
     beside = [
         f":!{path}" for path in ("dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md", "conf", "Makefile")
     ]

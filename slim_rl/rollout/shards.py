@@ -180,7 +180,7 @@ def began(folder: Path) -> datetime:
     """When the first shard below `folder` was written. A published training says so: DVC renews the times of its files."""
     if (folder / BEGAN).exists():
         return datetime.fromisoformat((folder / BEGAN).read_text(encoding="utf-8").strip())
-    return datetime.fromtimestamp(min((path.stat().st_mtime for path in shards(folder)), default=0), UTC)
+    return datetime.fromtimestamp(min(path.stat().st_mtime for path in shards(folder)), UTC)
 
 
 def count_failures(folder: Path) -> int:

@@ -34,12 +34,12 @@ def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
     board = board_of(game)
     for name, change in CHANGES.items():
         met = not change.partner or change.partner in board.seating
-        new = {
+        unfair = {
             "p_rough": not board.p_rough,  # such scores would be new to the model
             "max_turns": not board.turns_told,  # who is not told a limit cannot keep it
-            "patience": board.patience is None,
+            "patience": board.patience is None,  # the model never read how many scores are left
         }
-        if any(new.get(name) for name in change.parameters):
+        if any(unfair.get(name) for name in change.parameters):
             continue
         if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
             yield name, change

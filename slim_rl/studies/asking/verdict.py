@@ -241,7 +241,11 @@ def _earns_otherwise(found: Evidence, c: Criteria) -> str:
         return "it gains by asking less"
     if found.asks.mean < c.min_share * found.gain.mean:
         return "most of the gain comes without asking"
-    return "it gains by its questions, but by too little to beat a player that asks nothing"
+    if not found.pays.low > 0:
+        return "it gains by its questions, but by too little to beat a player that asks nothing"
+    if found.useful_trained < c.min_cells:
+        return "it hardly asks"
+    return "it is not shown to earn more than when it is forbidden to ask"
 
 
 def _choosing(found: Evidence, c: Criteria) -> list[Criterion]:

@@ -117,6 +117,8 @@ def test_pooled_the_run_is_the_unit(run):
         ({"rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
         ({"pays": 0.0}, "gains without asking", "too little to beat a player that asks nothing"),
         ({"pays": 0.0, "asks": 0.001}, "gains without asking", "most of the gain comes without asking"),
+        ({"useful_trained": 0.4}, "gains without asking", "it hardly asks"),
+        ({"worth": 0.0}, "gains without asking", "not shown to earn more than when it is forbidden to ask"),
     ],
 )  # fmt: skip
 def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, said):
