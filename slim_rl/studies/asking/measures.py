@@ -68,6 +68,8 @@ MEASURES = (
 """In the order of a report's columns."""
 SHORT = ("reward", "cells_asked", "rank", "truncated")
 """Those of the table that is open."""
+FOLDED = ("random", "own-view", "asks-all-table", "asks-all-useful", "greedy")
+"""Players in the table that is folded."""
 _METRICS = (
     "cells_asked", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turns", "turn_limit", "patience",
     "price",

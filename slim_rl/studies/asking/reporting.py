@@ -16,7 +16,7 @@ from slim_rl.studies.asking.boards import sample_of_dialogues, side_by_side
 from slim_rl.studies.asking.choices import with_choices
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
 from slim_rl.studies.asking.findings import VARIED, Findings, metrics, tables
-from slim_rl.studies.asking.measures import MEASURES, SHORT, Sample, read_players, read_sample, title
+from slim_rl.studies.asking.measures import FOLDED, MEASURES, SHORT, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import board_of
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
@@ -55,6 +55,7 @@ def report(found: Found) -> Report:
             title=title,
             measures=MEASURES,
             short=[m for m in MEASURES if m.name in SHORT],
+            folded=FOLDED,
             models=MODELS,
             varied=VARIED,
             changes=CHANGES,
