@@ -46,7 +46,7 @@ class Board:
     scales: np.ndarray
     """(2,) float64, the factors of the numbers that each player reads."""
     rough: np.ndarray | None = None
-    """(N, N) bool, the cells that the first player does not see but knows to within ten, see `bounds`; None without
+    """(N, N) bool, the cells that the first player does not see but knows to a band of ten, see `bounds`; None without
     any."""
 
     @property

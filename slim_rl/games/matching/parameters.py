@@ -25,7 +25,8 @@ class Parameters(GameParameters):
     p_agent: float = Field(0.2, ge=0, le=1)
     """Probability that player 1 sees a cell."""
     p_rough: float = Field(0.0, ge=0, le=1)
-    """Probability that player 1 knows to within ten a score that it does not see. Its partner sees all of them then."""
+    """Probability that player 1 knows a score that it does not see to a band of ten, such as 40 to 49. Its partner sees
+    all of them then."""
     p_partner: float = Field(0.8, ge=0, le=1)
     """Probability that player 2 sees a cell."""
     scale_range: tuple[float, float] = (1.0, 1.0)
