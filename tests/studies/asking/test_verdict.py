@@ -56,8 +56,8 @@ def verdict(tmp_path_factory):
         # One message that asks for all cells counts as many, and where nothing is scarce there is no choice to make.
         (FREE, SELDOM, Policy(9, compound=True), "supported", "Supported: "),
         (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", "Supported: "),
-        (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: "),
-        (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: "),
+        (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: the model learnt how many "),
+        (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: the model learnt how many "),
         (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", "Not supported: asks more"),
         (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", "Not supported: gains without"),
         (PRICED, Policy(9), Policy(0.3), "gains without asking", "Not supported: it gains by asking less."),
