@@ -195,11 +195,13 @@ def judge(found: Evidence) -> Verdict:
         )
     elif earns and asks and causes:
         outcome = "supported" if chooses else "learnt how many and not which"
-        what = "to ask, and which cells to ask for" if choosing and chooses else "to ask"
+        what = "to ask"
         if choosing and not choosing[0].met:
             what = "how many cells to ask for, and not which"
+        elif choosing and chooses:
+            what = "to ask, and which cells to ask for"
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
-        if choosing and choosing[0].met and not chooses:
+        if not chooses and choosing[0].met:
             text += (
                 " But it does not beat the base model that is told not to stop, so the choice of cells may not be why."
             )
