@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +46,9 @@ from slim_rl.training.prompt import following
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
+
+RECENT_STEPS = 8
+"""How many groups the filters will drop is guessed from so many steps."""
 
 MAX_FAILED_GROUPS = 10
 """Training ends after this many groups of one game in a row in which every episode failed."""
@@ -207,13 +209,14 @@ def _rollout(
     status: Callable[[], str] | None,
     team: Team,
 ) -> tuple[list[Group], list[Group], int]:
-    """The groups to train on, all that were played, and the number of the next step's first group."""
+    """The groups to train on; these and those that were dropped; and the number of the next step's first group."""
     kept: list[Group] = []
     played: list[Group] = []
     number = run.next_group
     limit = number + config.games_per_step * MAX_OVERSAMPLING
-    while len(kept) < config.games_per_step and number < limit:
-        numbers = range(number, min(number + config.games_per_step - len(kept), limit))
+    expected = 1.0 if status is not None else _played_for_one(config, run)
+    while (missing := config.games_per_step - len(kept)) and number < limit:
+        numbers = range(number, min(number + math.ceil(missing * expected), limit))
         requests: list[Request] = []
         for n in numbers:
             game, place, task = tasks[n]
@@ -235,15 +238,27 @@ def _rollout(
             tasks_played = [request.task for request in requests]
             judge_groups(seating.games, tasks_played, episodes, config.samples_per_game, rollouts)
         episodes = team.lead(episodes)  # one judgement for all
-        size = config.samples_per_game
-        groups = [episodes[i : i + size] for i in range(0, len(episodes), size)]
-        played += groups
-        for group in groups:
-            _check_alive(run, group)
+        samples = config.samples_per_game
+        groups = [episodes[i : i + samples] for i in range(0, len(episodes), samples)]
         fine = team.lead([first_objection(group, config.filters) is None for group in groups])  # a filter may draw
-        kept += compress(groups, fine)
-        number = numbers.stop
+        for group, is_fine in zip(groups, fine, strict=True):
+            if len(kept) == config.games_per_step:
+                break
+            _check_alive(run, group)
+            played.append(group)
+            kept += [group] * is_fine
+            number += 1
     return kept, played, number
+
+
+def _played_for_one(config: TrainConfig, run: Run) -> float:
+    """Groups that the last steps played for each one that they kept.
+
+    A round of a few groups takes almost as long as a large one, so the first round is to be enough. What is left over of
+    it was played for nothing, so this is not for paid services.
+    """
+    recent = [metrics.get("groups_dropped", 0.0) for metrics in run.history[-RECENT_STEPS:]]
+    return 1 + sum(recent) / (config.games_per_step * max(len(recent), 1))
 
 
 def _check_alive(run: Run, group: Group) -> None:

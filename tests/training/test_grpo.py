@@ -51,14 +51,14 @@ def mixture(*names):
     return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, **changes):
+def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, status=None, **changes):
     log = []
     config = TrainConfig(**{**SMALL, **changes})
 
     def make_seating(engines):
         return seating(wrap(engines["policy"]), renderer)
 
-    train(config, model, None, mixture(*games), make_seating, 64, folder, log.append)
+    train(config, model, None, mixture(*games), make_seating, 64, folder, log.append, status)
     return log
 
 
@@ -394,6 +394,44 @@ def test_groups_that_a_filter_drops_are_replaced(model, renderer, tmp_path):
     [metrics] = run(model, renderer, tmp_path, steps=1, filters=(f"{__name__}:drops_two",))
     assert metrics["groups_dropped"] == 2
     assert len(read_frame(tmp_path / "rollouts")) == 4 * 3
+
+
+def drops_every_second(group):
+    return int(group[0].game_id.rsplit("-", 1)[1]) % 2 == 0
+
+
+@pytest.mark.parametrize("paid", [None, lambda: "1 $"], ids=["free", "paid"])
+def test_a_step_plays_at_once_what_filters_will_drop_but_not_with_a_paid_partner(paid, model, renderer, tmp_path):
+    log = run(model, renderer, tmp_path, status=paid, steps=3, filters=(f"{__name__}:drops_every_second",))
+    rounds = [len(list((tmp_path / "rollouts" / f"step-{step:05d}").iterdir())) for step in range(3)]
+    assert rounds[0] > 1
+    assert (rounds[2] == 1) == (paid is None)
+    assert {metrics["groups_dropped"] for metrics in log} <= {1, 2}  # of 2 that are kept
+
+
+def drops_some(group):
+    return int(group[0].game_id.rsplit("-", 1)[1]) not in (0, 3)
+
+
+def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_once(
+    model, renderer, tmp_path, monkeypatch
+):
+    def trained_on(folder):
+        used = []
+        original = grpo.sequences
+
+        def noted(config, groups, state):
+            used.append(groups)
+            return original(config, groups, state)
+
+        monkeypatch.setattr(grpo, "sequences", noted)
+        run(copy.deepcopy(model), renderer, folder, steps=3, games_per_step=3, filters=(f"{__name__}:drops_some",))
+        monkeypatch.setattr(grpo, "sequences", original)
+        return [[[episode.episode_id for episode in group] for group in groups] for groups in used]
+
+    at_once = trained_on(tmp_path / "at-once")
+    monkeypatch.setattr(grpo, "_played_for_one", lambda config, run: 1.0)
+    assert trained_on(tmp_path / "in-rounds") == at_once
 
 
 def test_a_step_without_anything_to_learn_from_ends_without_an_update_and_is_counted(model, renderer, tmp_path):
