@@ -20,7 +20,7 @@ from slim_rl.runtime.work import work_folder, work_root
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.memory import check_trainable
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, tiny_qwen
+from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, length, tiny_qwen
 
 OUTPUT = Path("models/base")
 PARAMETERS = ("seed", "threads", "processes", "games", "model", "warmstart")
@@ -87,7 +87,7 @@ def warm_start(config: Config, team: Team) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
-        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
+        return team.share([encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers], length)
 
     work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), source, *config.own_code())
     measured = imitate(warm, model, batch, work, held_out, team)
@@ -115,7 +115,8 @@ def make_tiny(config: Config, team: Team) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = range(step * warm.batch, min((step + 1) * warm.batch, len(shown)))
-        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers]
+        # Each process encodes its own, which takes a sixth of a step. Neighbours are of about the same length.
+        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in team.share(numbers)]
 
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range

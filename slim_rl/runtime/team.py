@@ -135,14 +135,14 @@ def run_as_team(main: Callable[[Team], None], processes: int) -> None:
                 process.start()
             _meet(Team(0, size), folder)
             main(Team(0, size))
-        except RuntimeError as error:  # gloo's: a connection was closed
+        except (RuntimeError, _NotMet) as error:  # gloo's, or from before it was ready: a connection was closed
             for process in others:
                 process.join(1)
+            if (folder / _SENTENCE).exists():
+                raise UserError((folder / _SENTENCE).read_text()) from None
             died = [process.exitcode for process in others if process.exitcode]
             if not died:
                 raise
-            if (folder / _SENTENCE).exists():
-                raise UserError((folder / _SENTENCE).read_text()) from None
             raise UserError(
                 f"One of the {size} processes died with exit code {died[0]}; a negative one is a signal, and -9 often means "
                 "that memory ran out. The same command goes on from what was saved."
@@ -159,6 +159,10 @@ _SENTENCE = "sentence"
 """In the team's folder: what a process that is not the first has to tell the user."""
 
 
+class _NotMet(UserError):
+    pass
+
+
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -173,7 +177,7 @@ def _meet(team: Team, folder: Path) -> None:
         dist.init_process_group("gloo", store, rank=team.rank, world_size=team.size, timeout=waits)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
+        raise _NotMet(
             f"The {team.size} processes do not reach each other over the interface lo: {reason}. Bring it up, or set "
             "processes: 1."
         ) from error

@@ -332,12 +332,13 @@ def imitate(
     held_out: Sequence[HeldOut] | None = None,
     team: Team = ALONE,
 ) -> list[dict[str, float]]:
-    """Train `model` in place on `batches(step)`, going on from the state in `folder`.
+    """Train `model` in place, going on from the state in `folder`.
 
     Args:
+        batches: this process's share of the trees of a step.
         held_out: for a pretrained model, which AdamW trains. It is measured on them, and stops early if `config.stop_at`
             says so. None for the tiny model.
-        team: shares each batch and the measurements.
+        team: adds up the gradients and shares the measurements.
 
     Returns:
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
@@ -387,22 +388,24 @@ def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: boo
 
 
 def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team) -> float:
-    """Add the gradient of `imitation_loss`, in passes of at most `max_tokens` padded tokens (but at least one tree) each;
-    returns the loss.
+    """Add the gradient of `imitation_loss` over the trees of the whole team, in passes of at most `max_tokens` padded tokens
+    (but at least one tree) each; returns the loss.
 
     Args:
+        trees: this process's share.
         least_length: a pass has no tree shorter than this share of its longest one.
     """
-    whole = sum(float(tree.weights.sum()) for tree in trees)
+    whole = torch.tensor([sum(float(tree.weights.sum()) for tree in trees)])
+    team.add([whole])
     passes: list[list[Tree]] = [[]]
-    for tree in sorted(team.share(trees, _length), key=_length, reverse=True):
-        longest = _length(passes[-1][0]) if passes[-1] else 0
-        if (len(passes[-1]) + 1) * longest > max_tokens or _length(tree) < least_length * longest:
+    for tree in sorted(trees, key=length, reverse=True):
+        longest = length(passes[-1][0]) if passes[-1] else 0
+        if (len(passes[-1]) + 1) * longest > max_tokens or length(tree) < least_length * longest:
             passes.append([])
         passes[-1].append(tree)
     total = torch.zeros(())
     for part in filter(None, passes):
-        loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / whole)
+        loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
         loss.backward()
         total += loss.detach().cpu()
     team.add_gradients(model)
@@ -410,7 +413,8 @@ def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, le
     return float(total)
 
 
-def _length(tree: Tree) -> int:
+def length(tree: Tree) -> int:
+    """In tokens."""
     return len(tree.ids)
 
 

@@ -16,6 +16,7 @@ import yaml
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import load_model
 from slim_rl.rollout.shards import read_episodes
+from slim_rl.runtime import team as team_module
 from slim_rl.runtime.team import Team, run_as_team
 from stages import base_model, games
 from tests.settings import tiny
@@ -141,6 +142,18 @@ def _fails(team, error, rank, gathered):
 def test_what_fails_in_one_process_is_told_by_the_first(rank, gathered):
     with pytest.raises(UserError, match="the world has ended"):
         run_as_team(partial(_fails, error=UserError("the world has ended"), rank=rank, gathered=gathered), 2)
+
+
+def test_what_fails_in_another_process_before_all_have_met_is_told_by_the_first(monkeypatch):
+    def meets_late(team, folder):
+        if team.rank == 0:
+            time.sleep(2)
+            raise team_module._NotMet("The 2 processes do not reach each other.")
+        raise UserError("the world has ended")
+
+    monkeypatch.setattr(team_module, "_meet", meets_late)
+    with pytest.raises(UserError, match="the world has ended"):
+        run_as_team(partial(_fails, error=None, rank=1, gathered=False), 2)
 
 
 def test_any_other_error_of_another_process_is_told_with_its_name():
