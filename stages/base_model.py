@@ -114,9 +114,10 @@ def make_tiny(config: Config, team: Team) -> None:
         )
 
     def batch(step: int) -> list[Tree]:
-        numbers = range(step * warm.batch, min((step + 1) * warm.batch, len(shown)))
-        # Each process encodes its own, which takes a sixth of a step. Neighbours are of about the same length.
-        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in team.share(numbers)]
+        # Each process encodes its own part, which takes a sixth of a step. A part has all seats and games in turn, and
+        # neighbours have the same number of turns, so parts are of about the same length.
+        first, end = (step * warm.batch + warm.batch * rank // team.size for rank in (team.rank, team.rank + 1))
+        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in range(first, min(end, len(shown)))]
 
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range

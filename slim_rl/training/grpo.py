@@ -6,8 +6,9 @@ reward; `training/advantages` turns rewards into an advantage for each sequence 
 
 Where every group of a step is dropped there is nothing to learn from, and the step ends without an update.
 
-A step is a function of the seed, the step's number and the weights before it. What is saved after each step is all that
-the next one needs, so a killed run goes on with the numbers it would have had.
+A step is a function of the seed, the step's number and the weights before it; how many groups it plays at once, of the
+steps before. What is saved after each step is all that the next one needs, so a killed run goes on with the numbers it
+would have had.
 """
 
 import copy
@@ -97,8 +98,8 @@ def train(
         reference: the reference of the KL term; None without one.
         tasks: the task of each group, by the group's number.
         make_seating: given the engines of `policy` and of every opponent in the pool, by name.
-        folder: gets `state.pt`; in `rollouts/` a folder of episode shards for each step; in `snapshots/` the frozen
-            weights of every `config.snapshot_every` steps.
+        folder: gets `state.pt`; in `rollouts/` a folder of shards for each step, with all episodes that it played; in
+            `snapshots/` the frozen weights of every `config.snapshot_every` steps.
         on_step: is called with each step's metrics by name, those of the steps before an interruption too.
         status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without one, a
             killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
@@ -214,7 +215,8 @@ def _rollout(
     played: list[Group] = []
     number = run.next_group
     limit = number + config.games_per_step * MAX_OVERSAMPLING
-    expected = 1.0 if status is not None else _played_for_one(config, run)
+    paid = status is not None or any(game.parameters.reward_function for game in seating.games.values())
+    expected = 1.0 if paid else _played_for_one(config, run)
     while (missing := config.games_per_step - len(kept)) and number < limit:
         numbers = range(number, min(number + math.ceil(missing * expected), limit))
         requests: list[Request] = []
@@ -240,10 +242,12 @@ def _rollout(
         episodes = team.lead(episodes)  # one judgement for all
         samples = config.samples_per_game
         groups = [episodes[i : i + samples] for i in range(0, len(episodes), samples)]
-        fine = team.lead([first_objection(group, config.filters) is None for group in groups])  # a filter may draw
-        for group, is_fine in zip(groups, fine, strict=True):
-            if len(kept) == config.games_per_step:
-                break
+        fine: list[bool] = []
+        for group in groups:
+            if sum(fine) < missing:
+                fine.append(first_objection(group, config.filters) is None)
+        fine = team.lead(fine)  # a filter may draw
+        for group, is_fine in zip(groups, fine, strict=False):  # the others are left over
             _check_alive(run, group)
             played.append(group)
             kept += [group] * is_fine
@@ -255,7 +259,7 @@ def _played_for_one(config: TrainConfig, run: Run) -> float:
     """Groups that the last steps played for each one that they kept.
 
     A round of a few groups takes almost as long as a large one, so the first round is to be enough. What is left over of
-    it was played for nothing, so this is not for paid services.
+    it was played for nothing, so this is not for paid services; a reward function may ask one.
     """
     recent = [metrics.get("groups_dropped", 0.0) for metrics in run.history[-RECENT_STEPS:]]
     return 1 + sum(recent) / (config.games_per_step * max(len(recent), 1))

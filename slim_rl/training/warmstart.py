@@ -395,7 +395,7 @@ def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, le
         trees: this process's share.
         least_length: a pass has no tree shorter than this share of its longest one.
     """
-    whole = torch.tensor([sum(float(tree.weights.sum()) for tree in trees)])
+    whole = torch.tensor([sum(float(tree.weights.sum()) for tree in trees)], dtype=torch.float32)
     team.add([whole])
     passes: list[list[Tree]] = [[]]
     for tree in sorted(trees, key=length, reverse=True):
