@@ -114,8 +114,8 @@ def make_tiny(config: Config, team: Team) -> None:
         )
 
     def batch(step: int) -> list[Tree]:
-        # Each process encodes its own part, which takes a sixth of a step. A part has all seats and games in turn, and
-        # neighbours have the same number of turns, so parts are of about the same length.
+        # Each process encodes its own part. Seats and games take turns in it, and neighbours have the same number of
+        # turns, so parts are of about the same length.
         first, end = (step * warm.batch + warm.batch * rank // team.size for rank in (team.rank, team.rank + 1))
         return [encode_tree(shown[n], renderer, warm.stop_probability) for n in range(first, min(end, len(shown)))]
 

@@ -160,7 +160,7 @@ _SENTENCE = "sentence"
 
 
 class _NotMet(UserError):
-    pass
+    """The processes do not reach each other."""
 
 
 def _words(error: Exception) -> str:
