@@ -12,6 +12,7 @@ import torch
 
 from slim_rl.core.episode import Episode, TokenTrace
 from slim_rl.core.errors import GameFailed, UserError
+from slim_rl.core.parameters import RewardConfig
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.games import load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
@@ -400,9 +401,20 @@ def drops_every_second(group):
     return int(group[0].game_id.rsplit("-", 1)[1]) % 2 == 0
 
 
-@pytest.mark.parametrize("paid", [None, lambda: "1 $"], ids=["free", "paid"])
-def test_a_step_plays_at_once_what_filters_will_drop_but_not_with_a_paid_partner(paid, model, renderer, tmp_path):
-    log = run(model, renderer, tmp_path, status=paid, steps=3, filters=(f"{__name__}:drops_every_second",))
+def turns_taken(episodes, tasks):
+    return [float(len(episode.turns)) for episode in episodes]
+
+
+@pytest.mark.parametrize("paid", [None, "partner", "reward function"])
+def test_a_step_plays_at_once_what_filters_will_drop_but_not_where_that_may_be_paid(
+    paid, model, renderer, tmp_path, monkeypatch
+):
+    if paid == "reward function":
+        judge = RewardConfig(function=f"{__name__}:turns_taken")
+        judged = GAMES["matching"].parameters.model_copy(update={"reward_function": judge})
+        monkeypatch.setitem(GAMES, "matching", GAMES["matching"]._replace(parameters=judged))
+    status = (lambda: "1 $") if paid == "partner" else None
+    log = run(model, renderer, tmp_path, status=status, steps=3, filters=(f"{__name__}:drops_every_second",))
     rounds = [len(list((tmp_path / "rollouts" / f"step-{step:05d}").iterdir())) for step in range(3)]
     assert rounds[0] > 1
     assert (rounds[2] == 1) == (paid is None)
