@@ -31,6 +31,11 @@ def parameters(tmp_path, **sections):
         ("games", {"matching": {"size": 9}}, "games.matching.size is 9: Input should be less than or equal to 8"),
         ("games", {"matching": {"sise": 3}}, "there is no parameter games.matching.sise; is it size that was meant?"),
         ("games", {"matching": {"scale_range": [5, 2]}}, "scale_range must be two numbers with 1 <= low <= high"),
+        (
+            "games",
+            {"matching": {"seating": ["scripted", "policy"]}},
+            "seating must begin with policy, whose questions are judged",
+        ),
         ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of calculator, execution, kuhn, matching"),
         ("games", {"matching": {"seating": ["scripted"]}}, "one of seating must be policy"),
         (

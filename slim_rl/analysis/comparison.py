@@ -85,8 +85,17 @@ class Group(NamedTuple):
     runs: tuple[Run, ...]
     compared: Compared
 
+    @property
+    def pooled_runs(self) -> list[Run]:
+        return one_of_each_seed(self.runs)
+
     def pooled(self, metric: str) -> Estimate:
-        return pooled([run.estimate(metric).mean for run in self.runs])
+        return pooled([run.estimate(metric).mean for run in self.pooled_runs])
+
+
+def one_of_each_seed(runs: Sequence[Run]) -> list[Run]:
+    """The first run of each seed: another one has the same boards and the same base model."""
+    return list({run.parameters["seed"]: run for run in reversed(runs)}.values())[::-1]
 
 
 def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, Any]]], Compared]) -> list[Group]:
@@ -107,7 +116,7 @@ def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, 
         shared = set.intersection(*games[game])
         apart = ", ".join(setting for setting in settings if setting not in shared)
         named = [game] * (len(games) > 1) + [apart] * bool(apart)
-        columns = compared(members[0].study, [run.metrics for run in members])
+        columns = compared(members[0].study, [run.metrics for run in one_of_each_seed(members)])
         labelled.append(Group(": ".join(named) or "all runs", tuple(members), columns))
     return labelled
 

@@ -51,6 +51,9 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     save(draw([group]), tmp_path, "runs")
     page = render([group], tmp_path / "runs.svg", {group.label: "runs-0"})
     assert page.count("<svg") == 2 and "A thin line for each run" in page and "seed-2" in page
+    [copied] = grouped([*map(run, range(3)), run(2)._replace(name="seed-2 again")], compared)
+    assert len(copied.runs) == 4 and copied.compared.verdict == group.compared.verdict
+    assert copied.pooled("comparison.gain") == group.pooled("comparison.gain")
     [alone] = grouped([run(0)], compared)
     assert alone.compared.verdict == ""
     without = alone._replace(runs=(alone.runs[0]._replace(read=lambda table: None),))

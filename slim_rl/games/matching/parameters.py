@@ -70,6 +70,12 @@ class Parameters(GameParameters):
         return given
 
     @model_validator(mode="after")
+    def _policy_asks(self) -> "Parameters":
+        if self.seating[0] != "policy":
+            raise ValueError(f"seating must begin with policy, whose questions are judged, not with {self.seating[0]}")
+        return self
+
+    @model_validator(mode="after")
     def _bounds_in_order(self) -> "Parameters":
         for name, least, most in (("patience", 0, 64), ("spare_turns", -64, 64), ("question_price", 0, 100)):
             low, high = getattr(self, name) or (least, most)

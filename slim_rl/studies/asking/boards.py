@@ -70,7 +70,8 @@ def side_by_side(held_out: Mapping[str, Sample]) -> SideBySide | None:
 
 
 def _dialogue(player: str, sample: Sample, row: Any) -> Dialogue:
-    [episode] = Shard(sample.shards[int(row["shard"])]).episodes([row["episode_id"]])
+    # An attempt that failed may stand before it, in the same shard.
+    *_, episode = Shard(sample.shards[int(row["shard"])]).episodes([row["episode_id"]])
     boards, asked, final = _numbers(episode), _asked(episode, row["seat"]), _final(episode)
     own = boards.get(row["seat"], np.zeros((0, 0), int))
     rough = _numbers(episode, read_rough)[row["seat"]] if len(own) else own

@@ -4,6 +4,7 @@ The value of a cell is that of information (Howard 1966): by how much knowing it
 assignment, see `slim_rl.games.matching.value`. A cell is open if the player neither sees it nor asked for it before.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -32,10 +33,10 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
         `ranked`: how many cells that sums over. `pointless`: cells of which no answer could change the assignment, or
         that the partner had no patience for. `left`: the value of the best open cell when it first
-        proposed, in percent of the best sum; 0 if it could not ask any more. `open`, `spent`: turns until then in which
+        proposed, in percent of the best sum; 0 if it could not ask any more, NaN if it never proposed. `open`, `spent`: turns until then in which
         the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in which it proposed.
     """
-    found, stopped = dict.fromkeys(COLUMNS, 0.0), False
+    found, stopped = dict.fromkeys(COLUMNS, 0.0) | {"left": math.nan}, False
     asked: list[Pair] = []
     for speaker, text in turns:
         if speaker == seat and not stopped:

@@ -53,6 +53,8 @@ def follows_figure(follows: pd.DataFrame) -> Figure:
     for axes, name in zip(panels, varied, strict=True):
         for player, style in zip(FOLLOWERS, ("--", "-", "-."), strict=True):
             points = follows[(follows["varied"] == name) & (follows["player"] == player)]
+            if points.empty:
+                continue
             colour, marker = _PLAYERS[player]
             low, high = points["cells_asked_low"], points["cells_asked_high"]
             reach = [points["cells_asked"] - low, high - points["cells_asked"]]

@@ -99,7 +99,7 @@ class Findings:
     @cached_property
     def stopping(self) -> pd.DataFrame:
         """How often a model proposes where its partner still tells `some` scores, or `none`: `player`, `scores_left`,
-        `proposes` with its interval. Empty if the partner's patience has no end."""
+        `proposes` with its interval. Empty if the partner's patience does not vary."""
         rows = []
         for player in MODELS:
             games = self.held_out[player].episodes

@@ -22,6 +22,7 @@ from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
 from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
 from slim_rl.studies.asking.transfer import CHANGES
+from slim_rl.studies.asking.transfer import changes as changed_games
 from slim_rl.studies.asking.transplant import MODELS, Transplant, read_transplant
 from slim_rl.studies.asking.verdict import judge, pooled_evidence
 from slim_rl.studies.study import Found, Report
@@ -58,7 +59,7 @@ def report(found: Found) -> Report:
             folded=FOLDED,
             models=MODELS,
             varied=VARIED,
-            changes=CHANGES,
+            changes=dict(changed_games(found.game)),
             shy_kinds=KINDS,
             pairings=PAIRINGS,
             seat_measures=SEAT_MEASURES,

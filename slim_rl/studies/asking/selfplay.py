@@ -37,7 +37,8 @@ MEASURES = {
 @dataclass(frozen=True, eq=False)
 class SelfPlay:
     episodes: dict[tuple[str, str], pd.DataFrame]
-    """By pairing and model: a row for each episode that did not fail, with `game_id` and MEASURES."""
+    """By pairing and model: a row for each episode that did not fail, with `game_id` and MEASURES. `reward` is that of
+    the model's seat, of the first one if it has both; `reward_second` of the second seat."""
 
     def mean(self, pairing: str, model: str, measure: str) -> Estimate:
         return estimate(self.episodes[pairing, model], measure)
@@ -53,11 +54,11 @@ class SelfPlay:
     @cached_property
     def own(self) -> dict[str, Estimate]:
         """By pairing with a stranger: how much more the trained model earns with itself, on the same boards."""
-        with_itself = self.episodes["self-play", "trained"]
+        first = self.episodes["self-play", "trained"]
+        second = first.assign(reward=first["reward_second"])
         return {
             pairing: paired_difference(with_itself, self.episodes[pairing, "trained"], "reward")
-            for pairing in PAIRINGS
-            if pairing != "self-play"
+            for pairing, with_itself in (("held-out", first), ("second-seat", second))
         }
 
     @cached_property
@@ -91,14 +92,19 @@ def read_selfplay(folder: Path) -> SelfPlay | None:
     """The episodes of all PAIRINGS; None if the model was not trained in both seats."""
     if not (folder / "self-play").exists():
         return None
-    return SelfPlay({(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS})
+    episodes = {(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS}
+    for model in MODELS:
+        seated_second = episodes["second-seat", model]
+        seated_second["reward"] = seated_second["reward_second"]
+    return SelfPlay(episodes)
 
 
 def _measured(folder: Path) -> pd.DataFrame:
     frame = read_frame(folder)
     frame = frame[frame["status"] != "failed"]
     first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "cells_asked", "errors")} for seat in SEATS)
-    columns = {"game_id": frame["game_id"], "reward": frame[f"reward.{SEATS[0]}"], "turns": frame["turns"]}
+    columns = {"game_id": frame["game_id"], "turns": frame["turns"]}
+    columns |= {name: frame[f"reward.{seat}"] for name, seat in zip(("reward", "reward_second"), SEATS, strict=True)}
     columns |= {name: first[name] + second[name] for name in ("told", "errors")}
     for seat, own in (("first", first), ("second", second)):
         columns |= {f"{name}_{seat}": own[name] for name in ("told", "cells_asked")}

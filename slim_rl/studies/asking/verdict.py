@@ -125,7 +125,7 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         more=less(trained, base, "useful_cells"),
         gain=gain,
         pays=pays,
-        regret=less(best, trained),
+        regret=unknown() if best is trained else less(best, trained),
         over_asking_on=less(trained, ASKS_ON),
         room=over_own_view(best),
         leak=over_own_view(bayes),
@@ -206,7 +206,7 @@ def judge(found: Evidence) -> Verdict:
                 " But it does not beat the base model that is told not to stop, so the choice of cells may not be why."
             )
     elif earns:
-        outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, c)}. {said}"
+        outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
     else:
@@ -235,12 +235,15 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
     )
 
 
-def _earns_otherwise(found: Evidence, c: Criteria) -> str:
+def _earns_otherwise(found: Evidence, asks_more: bool, c: Criteria) -> str:
     """Why a model that earns more has not shown that asking is the reason."""
-    if not found.asks.low > 0:
+    transplanted = not math.isnan(found.asks.mean)
+    if transplanted and not found.asks.low > 0:
         return "gains without asking"
     if found.more.high < 0:
         return "it gains by asking less"
+    if not transplanted and not asks_more:
+        return "gains without asking"
     if found.asks.mean < c.min_share * found.gain.mean:
         return "most of the gain comes without asking"
     if not found.pays.low > 0:

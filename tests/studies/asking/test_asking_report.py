@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -104,6 +105,17 @@ def test_the_board_that_is_drawn_is_typical_in_cells_asked_for_too(tmp_path):
     before, after = (one.episodes["cells_asked"].mean() for one in held_out.values())
     base, trained = side_by_side(held_out).dialogues
     assert trained.cells_asked - base.cells_asked == round(after - before) == 2
+
+
+def test_a_board_is_drawn_whose_first_attempt_failed(tmp_path):
+    """Both attempts stand in one shard, where few boards are played."""
+    game, held_out = game_of(), {}
+    for name, policy in (("base", Policy(1)), ("trained", Policy(4))):
+        [played] = play(game, name, policy, 1)
+        failed = replace(played, status="failed", error="TimeoutError: no answer", turns=[], rewards={})
+        held_out[name] = sample(tmp_path / name, game, name, [failed, played], chosen=False)
+    base, trained = side_by_side(held_out).dialogues
+    assert (base.cells_asked, trained.cells_asked) == (1, 4) and base.lines and trained.lines
 
 
 def said_there(text):

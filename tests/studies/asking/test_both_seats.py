@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slim_rl.studies.asking.selfplay import MEASURES, MODELS, PAIRINGS, SelfPlay
+from slim_rl.studies.asking.selfplay import MEASURES, MODELS, PAIRINGS, SelfPlay, read_selfplay
+from tests.studies.asking.made import AGENT, PARTNER, Policy, game_of, play, write
 
 
 def made(own, first, second, base=0.6, games=200):
@@ -16,7 +17,8 @@ def made(own, first, second, base=0.6, games=200):
     def frame(reward):
         columns = {name: np.ones(games) for name in MEASURES}
         noise = rng.normal(0, 0.02, games)
-        return pd.DataFrame({**columns, "game_id": np.arange(games), "reward": reward + easy + noise})
+        both = dict.fromkeys(("reward", "reward_second"), reward + easy + noise)
+        return pd.DataFrame({**columns, "game_id": np.arange(games), **both})
 
     return SelfPlay({(p, m): frame(rewards[p] if m == "trained" else base) for p in PAIRINGS for m in MODELS})
 
@@ -38,3 +40,19 @@ def test_a_language_of_its_own_must_pay_with_itself_alone(own, first, second, sa
 def test_gains_are_on_the_same_boards():
     gain = made(0.9, 0.7, 0.8).gains["self-play"]
     assert gain.low < 0.3 < gain.high and gain.high - gain.low < 0.02  # easy boards explain nothing
+
+
+def test_with_a_price_the_model_is_measured_in_its_own_seat(tmp_path):
+    """Each seat pays for its own questions."""
+    rewards = {"self-play": {AGENT: 0.9, PARTNER: 0.8}, "held-out": {AGENT: 0.7, PARTNER: 0.5}}
+    rewards["second-seat"] = {AGENT: 0.2, PARTNER: 0.6}
+    for pairing, of_seats in rewards.items():
+        for model in MODELS:
+            episodes = play(game_of(), "policy", Policy(1), 2)
+            for episode in episodes:
+                episode.rewards = of_seats
+            (tmp_path / pairing / model).mkdir(parents=True)
+            write(tmp_path / pairing / model, episodes)
+    found = read_selfplay(tmp_path)
+    assert [found.mean(pairing, "trained", "reward").mean for pairing in PAIRINGS] == pytest.approx([0.9, 0.7, 0.6])
+    assert found.own["held-out"].mean == pytest.approx(0.2) and found.own["second-seat"].mean == pytest.approx(0.2)

@@ -1,5 +1,7 @@
 """Which cells were asked for, and when a player stopped: judged by the value of each open cell."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,4 @@ def test_what_was_left_when_it_stopped():
     after = judged(ask(BEST), PROPOSAL)["left"]
     assert 0 < after < judged(PROPOSAL)["left"]
     assert judged(ask(BEST), PROPOSAL, patience=1)["left"] == 0  # nothing more would be answered
+    assert math.isnan(judged(ask(BEST))["left"])  # it never stopped

@@ -1,6 +1,7 @@
 """Every verdict, from policies that deserve it: they play real games."""
 
 import json
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -119,6 +120,9 @@ def test_pooled_the_run_is_the_unit(run):
         ({"pays": 0.0, "asks": 0.001}, "gains without asking", "most of the gain comes without asking"),
         ({"useful_trained": 0.4}, "gains without asking", "it hardly asks"),
         ({"worth": 0.0}, "gains without asking", "not shown to earn more than when it is forbidden to ask"),
+        ({"pays": 0.0, "asks": math.nan, "worth": math.nan}, "gains without asking", "too little to beat a player that asks"),
+        ({"more": 0.1, "asks": math.nan, "worth": math.nan}, "gains without asking", "Not supported: gains without asking."),
+        ({"more": -1.0, "asks": math.nan, "worth": math.nan}, "gains without asking", "it gains by asking less"),
     ],
 )  # fmt: skip
 def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, said):
