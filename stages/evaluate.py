@@ -9,13 +9,13 @@ from slim_rl.config import Config, load_config
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
-from slim_rl.rollout.shards import publish
+from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import work_folder, work_root
 from slim_rl.studies import load_study, parameters_of, series, study_of
-from slim_rl.studies.series import Evaluation, Models
+from slim_rl.studies.series import Evaluation, Models, Series
 from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
@@ -38,6 +38,8 @@ def evaluate(config: Config, team: Team) -> None:
         for run in runs:
             plan = load_study(study_of(run.game.taskset), "plan")
             for one in plan.series(run):
+                if team.lead(team.leads and _complete(one)):
+                    continue
                 episodes = collect(
                     one.requests,
                     one.seating().play,
@@ -58,6 +60,12 @@ def evaluate(config: Config, team: Team) -> None:
                 plan.finish(run)
         if team.leads:
             publish(folder, EPISODES, services.bills())
+
+
+def _complete(one: Series) -> bool:
+    """Whether the shards have all its episodes, so that no model needs to be loaded for it."""
+    ended = {episode.episode_id for episode in read_episodes(one.folder) if episode.status != "failed"}
+    return all(request.episode_id in ended for request in one.requests)
 
 
 def evaluation_folder(config: Config) -> Path:
