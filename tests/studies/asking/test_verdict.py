@@ -138,3 +138,14 @@ def test_without_an_optimal_asker_a_model_that_asks_shows_what_asking_can_earn(v
     """As in the profiles of large boards."""
     found = verdict(FREE, SELDOM, Policy(9, compound=True), optimal=None)
     assert found.outcome == "supported"
+
+
+def test_a_model_has_no_regret_to_itself(tmp_path):
+    """Without an optimal asker the trained model may be the best player."""
+    game = game_of()
+    players = {"base": SELDOM, "trained": Policy(9, compound=True), "bayes": Policy(0)}
+    frames = {
+        name: sample(tmp_path / name, game, name, play(game, name, policy, 20), chosen=False).episodes
+        for name, policy in players.items()
+    }
+    assert math.isnan(evidence(frames, None).regret.mean)
