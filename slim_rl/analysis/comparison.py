@@ -87,6 +87,7 @@ class Group(NamedTuple):
 
     @property
     def pooled_runs(self) -> list[Run]:
+        """The runs that are independent of each other."""
         return one_of_each_seed(self.runs)
 
     def pooled(self, metric: str) -> Estimate:

@@ -197,8 +197,8 @@ def reference_player(
     `random` proposes at random; `own-view` what it sees is best for; `bayes` too, and infers from how boards are
     selected. `asks-K-random`, `asks-K-table`, `asks-K-unknown` and `asks-K-useful` ask about K cells, a number or `all`,
     whatever that costs: at random, from top to bottom, those of which it knows least first, the most useful first.
-    `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead up to a size of 5, which
-    is near the exact optimum, not on it; on larger boards it is `greedy`.
+    `greedy` asks for the most useful cell until none is worth its price. `optimal` looks two steps ahead, which is near
+    the exact optimum, not on it; on boards larger than 5 by 5 it is `greedy`.
 
     Raises:
         ValueError: there is no reference of this name.

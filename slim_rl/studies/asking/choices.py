@@ -32,9 +32,10 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
         `ranked`: how many cells that sums over. `pointless`: cells of which no answer could change the assignment, or
-        that the partner had no patience for. `left`: the value of the best open cell when it first
-        proposed, in percent of the best sum; 0 if it could not ask any more, NaN if it never proposed. `open`, `spent`: turns until then in which
-        the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in which it proposed.
+        that the partner had no patience for. `left`: the value of the best open cell when it first proposed, in
+        percent of the best sum; 0 if it could not ask any more, NaN if it never proposed. `open`, `spent`: turns until
+        then in which the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in
+        which it proposed.
     """
     found, stopped = dict.fromkeys(COLUMNS, 0.0) | {"left": math.nan}, False
     asked: list[Pair] = []
