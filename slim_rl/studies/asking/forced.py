@@ -10,6 +10,8 @@ tell what a question is worth. Here the choice is made for the model, on the sam
   asks for none is taken back and sampled again as a message. Then it has to propose.
 * `asks-on`: the same, until the partner's patience, the open cells or the turns end, or `max_questions` cells were asked
   for: a model that is told not to stop. Who was shown no more questions than that may not be able to propose after more.
+* `asks-unknown`: the same, and a question about a score of which it knows something is taken back and sampled again: a
+  model that is also told what to ask for.
 
 A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
 given, and the rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in
@@ -26,6 +28,7 @@ import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
+from slim_rl.games.matching.board import TOP
 from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
@@ -36,6 +39,8 @@ from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.studies.asking.choices import act_of, message_of
 from slim_rl.studies.series import Policy
+
+MAX_SAMPLES = 20
 
 
 class ForbiddenPlayer(PolicyPlayer):
@@ -99,6 +104,24 @@ class AskingPlayer(PolicyPlayer):
         return await super().respond(observation, tools, self._message)
 
 
+class AskingUnknownPlayer(AskingPlayer):
+    """Asks only for cells of which it knows nothing, while there are any. After MAX_SAMPLES questions about others, it
+    asks what it will."""
+
+    async def respond(
+        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
+    ) -> Message:
+        least, most = self._game.bounds(self._seat)
+        unknown = most - least == TOP
+        before = len(self.trace.token_ids)
+        for _ in range(MAX_SAMPLES if unknown.any() else 0):
+            message = await super().respond(observation, tools, beginning)
+            if all(unknown[cell] for cell in asked_cells(message_of(message.text), self._game.board.size)):
+                return message
+            self.take_back(before)
+        return await super().respond(observation, tools, beginning)
+
+
 def forbidden_maker(policy: Policy, board: Parameters) -> PlayerMaker:
     """On such boards, like those below."""
     return _maker(policy, partial(ForbiddenPlayer, proposal=proposal_beginning(policy.rules.renderer, board)))
@@ -114,8 +137,14 @@ def given_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode]) 
     return _maker(policy, player, seated=True)
 
 
-def asking_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode] | None = None) -> PlayerMaker:
-    """Players who ask for as many cells as were asked for in `free`, by board; without it, as many as possible."""
+def asking_maker(
+    policy: Policy, board: Parameters, free: Mapping[str, Episode] | None = None, unknown: bool = False
+) -> PlayerMaker:
+    """Players who ask for as many cells as were asked for in `free`, by board; without it, as many as possible.
+
+    Args:
+        unknown: they ask only for cells of which they know nothing.
+    """
     renderer = policy.rules.renderer
     beginnings = dict(proposal=proposal_beginning(renderer, board), message=message_beginning(renderer))
 
@@ -124,7 +153,7 @@ def asking_maker(policy: Policy, board: Parameters, free: Mapping[str, Episode] 
             cells = min(most_cells(seat), board.max_questions)
         else:
             cells = int(free[seat.request.task.game_id].metrics[f"{seat.name}.cells_asked"])
-        return AskingPlayer(*policy, seat=seat, cells=cells, **beginnings)
+        return (AskingUnknownPlayer if unknown else AskingPlayer)(*policy, seat=seat, cells=cells, **beginnings)
 
     return _maker(policy, player, seated=True)
 

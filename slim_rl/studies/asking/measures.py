@@ -79,6 +79,7 @@ _TITLES = {
     "base": "Base model",
     "trained": "Trained model",
     "base-asks-on": "Base model, told not to stop",
+    "base-asks-unknown": "Base model, told not to stop, and to ask for unknown scores alone",
     "humans": "People",
     "optimal": "Optimal asker",
     "greedy": "Greedy asker",

@@ -31,8 +31,8 @@ from slim_rl.studies.asking.parameters import FAITHFUL, Parameters, board_of
 from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
-ASKS_ON = "base-asks-on"
-"""The base model, told not to stop asking."""
+ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
+"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
 _LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
 
@@ -61,8 +61,11 @@ def series(run: Evaluation) -> Iterator[Series]:
             yield run.series(f"self-play/{player}", tasks, (player, player))
             yield run.series(f"second-seat/{player}", tasks, ("scripted", player))
         if player == "base":
-            on = {ASKS_ON: partial(_asking, run, "base", None)}
-            yield run.series(f"held-out/{ASKS_ON}", tasks, (ASKS_ON, opposite), on)
+            # There must be scores of which it knows something, or both would play the same.
+            told = {ASKS_ON: False} | ({ASKS_UNKNOWN: True} if board_of(run.game).p_rough else {})
+            for name, unknown in told.items():
+                on = {name: partial(_asking, run, "base", None, unknown)}
+                yield run.series(f"held-out/{name}", tasks, (name, opposite), on)
         yield from _forced(run, few, player, "forbidden", partial(_forbidden, run, player))
         yield from _transferred(run, player, transfers)
     if few:
@@ -152,8 +155,8 @@ def _given(run: Evaluation, player: str, free: Free) -> PlayerMaker:
     return given_maker(run.policy(player), board_of(run.game), free)
 
 
-def _asking(run: Evaluation, player: str, free: Free | None) -> PlayerMaker:
-    return asking_maker(run.policy(player), board_of(run.game), free)
+def _asking(run: Evaluation, player: str, free: Free | None, unknown: bool = False) -> PlayerMaker:
+    return asking_maker(run.policy(player), board_of(run.game), free, unknown)
 
 
 def _prober(seat: Seat) -> Player:

@@ -140,6 +140,7 @@ _COLUMNS = (
     Column("Reward, base", "base.reward"),
     Column("trained", "trained.reward"),
     Column("told not to stop", "base-asks-on.reward"),
+    Column("told also what to ask for", "base-asks-unknown.reward"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
     Column("Cells asked, base", "base.cells_asked", ".2f"),
     Column("trained", "trained.cells_asked", ".2f"),

@@ -157,7 +157,8 @@ def write_run(folder, parameters=None, base=BASE, trained=TRAINED, steps=5):
         rollouts = play(game, "policy", policy, 8, step=step, samples=4, purpose="train")
         write(folder / f"data/rollouts/step-{step}", rollouts)
     played = folder / "data/episodes/matching"
-    models = {"base": base, "trained": trained, "base-asks-on": replace(base, cells=9)}
+    told = {"base-asks-on": replace(base, cells=9), "base-asks-unknown": replace(base, cells=9, order="best")}
+    models = {"base": base, "trained": trained, **told}
     for player, policy in models.items():
         write(played / "held-out" / player, play(game, player, policy, count))
     for player in ("own-view", "bayes", "asks-all-random", "optimal"):

@@ -75,6 +75,13 @@ def test_the_first_screen_has_verdict_numbers_dialogues_and_limits(page):
     ]  # fmt: skip
 
 
+def test_the_first_screen_has_what_rules_without_training_earn(page, metrics):
+    told, both = (f"{metrics[f'base-asks-{rule}']['reward']:.3f}" for rule in ("on", "unknown"))
+    tiles = open_text(page).split("One board, two dialogues")[0]
+    assert f"{told} reward of the base model, told not to stop" in tiles
+    assert f"with a second one, to ask for unknown scores alone, {both}" in tiles
+
+
 def test_it_takes_ten_minutes_to_read(page):
     assert len(open_text(page).split()) < 1500
 
@@ -147,6 +154,7 @@ def test_who_was_measured_and_where_the_numbers_come_from_is_told(page):
         "Base model",
         "Trained model",
         "Base model, told not to stop",
+        "Base model, told not to stop, and to ask for unknown scores alone",
         "Asks nothing, infers",
         "Optimal asker",
     ):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from slim_rl.core.message import said
@@ -103,6 +104,21 @@ def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, ren
     assert engine.asked[3][-len(proposal_beginning(renderer, Parameters())) :] == list(
         proposal_beginning(renderer, Parameters())
     )
+
+
+def test_told_what_to_ask_for_it_asks_for_unknown_cells_alone_while_there_are_any(renderer):
+    """A question about a cell known roughly, and one about a cell that it was told, are taken back."""
+    rough = load_games({"matching": Parameters(patience=(3, 3), p_agent=0, p_rough=0.7, p_partner=1)}, 0)["matching"]
+    task = next(t for t in rough.taskset.tasks("evaluate", 50) if np.sum(t.state["rough1"]) == 7)
+    known, unknown = (np.argwhere(np.array(task.state["rough1"]) == flag).tolist() for flag in (1, 0))
+    said = [question(*cell) for cell in (known[0], unknown[0], unknown[0], unknown[1], known[0])]
+    engine = saying(renderer, *said, REST_OF_PROPOSAL)
+    rules = PolicyRules(renderer, 32, 1.0)
+    seating = Seating(
+        {"matching": rough}, {"base": asking_maker(Policy(engine, rules), rough.parameters, None, True)}, 0
+    )
+    episode = asyncio.run(seating.play(Request("arm/1", "matching", task, ("base", "scripted"))))
+    assert turns_of_the_agent(episode) == [said[1], said[3], said[4], PROPOSAL]
 
 
 def test_told_not_to_stop_it_asks_no_more_than_demonstrations_show(renderer):

@@ -49,6 +49,13 @@ def test_series_and_ids(run):
     assert len(series["held-out/base"].requests) == 3 and len(series["human-boards/random"].requests) == 100
 
 
+def test_where_scores_are_known_roughly_the_base_model_is_also_told_what_to_ask_for(evaluate):
+    for p_rough, told in ((0, {"base-asks-on"}), (0.3, {"base-asks-on", "base-asks-unknown"})):
+        made = matching_with(p_rough=p_rough, p_partner=1)
+        names = [series.name for series in plan.series(evaluate(made, transfer_games=0))]
+        assert {name for _, name in (n.split("/", 1) for n in names if n.startswith("held-out/base-"))} == told
+
+
 def test_what_needs_free_play_waits_for_it(evaluate, tmp_path):
     run = replace(evaluate(count=3, transfer_games=0), folder=tmp_path)
     names = [series.name for series in plan.series(run)]
