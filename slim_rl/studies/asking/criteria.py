@@ -1,4 +1,4 @@
-"""The criteria of the verdict, which stand in one versioned file."""
+"""The criteria of the verdict. Their numbers stand in one versioned file; how they are applied stands in `verdict.py`."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Criteria:
     version: int
     fixed: datetime
     sha256: str
-    """Of the file."""
+    """Of both files."""
     meanings: Mapping[str, str]
     min_games: float
     min_room: float
@@ -28,15 +28,16 @@ class Criteria:
     min_cells: float
     min_share: float
     min_choice: float
+    min_follow: float
     min_rank: float
 
 
 @cache
 def criteria() -> Criteria:
-    text = Path(__file__).with_name("criteria.yaml").read_bytes()
+    text, applied = (Path(__file__).with_name(name).read_bytes() for name in ("criteria.yaml", "verdict.py"))
     given = yaml.safe_load(text)
     each = given["criteria"]
     values = {name: one["value"] for name, one in each.items()}
     meanings = {name: one["meaning"] for name, one in each.items()}
     fixed = given["fixed"].astimezone(UTC)
-    return Criteria(given["version"], fixed, hashlib.sha256(text).hexdigest(), meanings, **values)
+    return Criteria(given["version"], fixed, hashlib.sha256(text + applied).hexdigest(), meanings, **values)

@@ -2,7 +2,8 @@
 
 A rising reward alone is no evidence: where boards leak, a model earns more by asking less. Nor are more questions: they
 may be free, or what any rule would do. So the verdict asks in this order: could anything be learnt, can it be told from
-guessing, does the model earn more, does it ask, are its questions why, and does it choose them.
+guessing, does the model earn more, does it ask, are its questions why, would a rule without training do as well, and
+does it choose how many questions, and which.
 """
 
 import math
@@ -16,14 +17,15 @@ from slim_rl.analysis.statistics import Estimate, estimate, paired_difference, p
 from slim_rl.studies.asking.criteria import Criteria, criteria
 from slim_rl.studies.asking.transplant import Transplant
 
-ASKS_ON = "base-asks-on"
-"""The base model that is told not to stop asking."""
+ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
+"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
 AT_RANDOM = "asks-all-random"
 """The player without a model that asks for random cells as long as it can."""
 
 Outcome = Literal[
-    "supported", "learnt how many and not which", "asks more without gain", "gains without asking", "not supported",
-    "nothing to learn", "invalid test: the boards leak", "too little data",
+    "supported", "learnt how many and not which", "learnt to ask and not what", "a rule does as well",
+    "asks more without gain", "gains without asking", "not supported", "nothing to learn",
+    "invalid test: the boards leak", "too little data",
 ]  # fmt: skip
 
 
@@ -52,6 +54,8 @@ class Evidence:
     """The best player less trained."""
     over_asking_on: Estimate
     """Trained less ASKS_ON."""
+    over_asking_unknown: Estimate
+    """Trained less ASKS_UNKNOWN."""
     room: Estimate
     """What asking can earn: the best player less what its own view alone is worth."""
     leak: Estimate
@@ -60,6 +64,10 @@ class Evidence:
     """The best player less AT_RANDOM."""
     rank: Estimate
     """Of the cells that the trained model asked for; see `choices`."""
+    follows: Estimate
+    """Rank correlation of the cells asked for with the partner's patience, or against the price: trained less base."""
+    transplanted: Estimate
+    """`gain` on the boards of the transplant, like the two below."""
     asks: Estimate
     """The base model with the trained model's questions, less free play."""
     worth: Estimate
@@ -86,7 +94,7 @@ class Verdict:
 
     @property
     def supported(self) -> bool:
-        return self.outcome in ("supported", "learnt how many and not which")
+        return self.outcome in ("supported", "learnt how many and not which", "learnt to ask and not what")
 
 
 def best_player(players: Mapping[str, pd.DataFrame]) -> str:
@@ -127,13 +135,33 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         pays=pays,
         regret=unknown() if best is trained else less(best, trained),
         over_asking_on=less(trained, ASKS_ON),
+        over_asking_unknown=less(trained, ASKS_UNKNOWN),
         room=over_own_view(best),
         leak=over_own_view(bayes),
         choice=less(best, AT_RANDOM),
         rank=estimate(trained, "rank", "ranked") if "rank" in trained else unknown(),
+        follows=_follows(base, trained),
+        transplanted=transplant.parts["gain"] if transplant else unknown(),
         asks=transplant.parts["asks"] if transplant else unknown(),
         worth=transplant.worth_of_asking("trained") if transplant else unknown(),
     )
+
+
+def _follows(base: pd.DataFrame, trained: pd.DataFrame) -> Estimate:
+    """See `Evidence.follows`; unknown if neither patience nor price differs from game to game."""
+    varied = [name for name in ("patience", "price") if name in trained and trained[name].nunique() > 1]
+    if not varied:
+        return unknown()
+    return paired_difference(*(_with_agreement(episodes, varied[0]) for episodes in (trained, base)), "agreement")
+
+
+def _with_agreement(episodes: pd.DataFrame, limit: str) -> pd.DataFrame:
+    """Spearman's rank correlation is a mean over games; `agreement` is what each contributes to it."""
+    ranks = episodes[["cells_asked", limit]].rank()
+    asked, limits = (ranks[name] - ranks[name].mean() for name in ranks)
+    spread = float(asked.std(ddof=0) * limits.std(ddof=0))  # who always asks for the same number follows nothing
+    agreement = asked * limits / spread if spread else 0.0 * asked
+    return episodes.assign(agreement=-agreement if limit == "price" else agreement)
 
 
 def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:
@@ -171,8 +199,7 @@ def judge(found: Evidence) -> Verdict:
         _asking_is_why(found, asks_more, c),
     ]
     earns, asks, causes = (criterion.met for criterion in requirements)
-    choosing = _choosing(found, c) if found.choice.mean >= c.min_choice else []
-    chooses = all(criterion.met for criterion in choosing)
+    beats_a_rule, follows, chooses = _beats_a_rule(found), _follows_the_limits(found, c), _chooses(found, c)
     outcome: Outcome
     said = (
         f"It asks for {many} useful cells a game ({few} before training) and earns {found.reward_trained:.3f} "
@@ -182,7 +209,7 @@ def judge(found: Evidence) -> Verdict:
         outcome = "too little data"
         text = f"Too little data: the players share {found.games:.0f} boards; a verdict needs {c.min_games}."
     elif not (found.room.low > 0 and found.room.mean >= c.min_room):
-        nothing = f"asking earns no player here more than {max(found.room.mean, 0):.3f} above what it sees"
+        nothing = f"asking earns the best player no more than {max(found.room.mean, 0):.3f} above what it sees"
         if asks_more:
             outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said} But {nothing}."
         else:
@@ -193,18 +220,12 @@ def judge(found: Evidence) -> Verdict:
             "Invalid test: the boards leak. Without a question, a player that knows how boards are selected earns "
             f"{found.leak.mean:.3f} more than its view is worth, of {found.room.mean:.3f} that asking can earn. {said}"
         )
+    elif earns and asks and causes and beats_a_rule and not beats_a_rule.met:
+        outcome, rule = "a rule does as well", "the base model that is told not to stop earns as much without training"
+        text = f"Not supported: {rule}. {said}"
     elif earns and asks and causes:
-        outcome = "supported" if chooses else "learnt how many and not which"
-        what = "to ask"
-        if choosing and not choosing[0].met:
-            what = "how many cells to ask for, and not which"
-        elif choosing and chooses:
-            what = "to ask, and which cells to ask for"
+        what, outcome = _what_was_learnt(follows, chooses)
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
-        if not chooses and choosing[0].met:
-            text += (
-                " But it does not beat the base model that is told not to stop, so the choice of cells may not be why."
-            )
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
@@ -216,7 +237,8 @@ def judge(found: Evidence) -> Verdict:
             f" But the base model runs out of turns in {found.truncated_base:.0%} of its games: it cannot play yet, so "
             "this says little about asking."
         )
-    return Verdict(outcome, text, (*requirements, *choosing))
+    choices = [criterion for criterion in (beats_a_rule, follows, chooses) if criterion]
+    return Verdict(outcome, text, (*requirements, *choices))
 
 
 def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
@@ -227,9 +249,9 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
             f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking is why.)",
         )
     return Criterion(
-        found.asks.low > 0 and found.asks.mean >= c.min_share * found.gain.mean and found.worth.low > 0,
+        found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
         f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
-        f"gain of {found.gain.mean:+.3f}; asking freely, the trained model earns {found.worth.text('+.3f')} more than "
+        f"gain of {found.transplanted.mean:+.3f} on these boards; asking freely, the trained model earns {found.worth.text('+.3f')} more than "
         "when it is forbidden to ask. "
         f"Required: both intervals above 0, and at least {c.min_share:.0%} of the gain.",
     )
@@ -244,7 +266,7 @@ def _earns_otherwise(found: Evidence, asks_more: bool, c: Criteria) -> str:
         return "it gains by asking less"
     if not transplanted and not asks_more:
         return "gains without asking"
-    if found.asks.mean < c.min_share * found.gain.mean:
+    if found.asks.mean < c.min_share * found.transplanted.mean:
         return "most of the gain comes without asking"
     if not found.pays.low > 0:
         return "it gains by its questions, but by too little to beat a player that asks nothing"
@@ -253,18 +275,45 @@ def _earns_otherwise(found: Evidence, asks_more: bool, c: Criteria) -> str:
     return "it is not shown to earn more than when it is forbidden to ask"
 
 
-def _choosing(found: Evidence, c: Criteria) -> list[Criterion]:
-    rank, on = found.rank, found.over_asking_on
-    criteria = [
-        Criterion(
-            rank.low >= c.min_rank,
-            f"It chooses: the cells it asks for rank {rank.text('.2f')} by value among the open ones, random cells "
-            f"0.50. Required: the interval at {c.min_rank} or above.",
-        )
-    ]
-    if not math.isnan(on.mean):
-        told = (
-            f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: the interval above 0."
-        )
-        criteria.append(Criterion(on.low > 0, told))
-    return criteria
+def _beats_a_rule(found: Evidence) -> Criterion | None:
+    """None if the base model was not played by that rule."""
+    on = found.over_asking_on
+    if math.isnan(on.mean):
+        return None
+    return Criterion(
+        on.low > 0,
+        f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: the interval above 0.",
+    )
+
+
+def _follows_the_limits(found: Evidence, c: Criteria) -> Criterion | None:
+    """None if the limits do not differ from game to game."""
+    if math.isnan(found.follows.mean):
+        return None
+    return Criterion(
+        found.follows.low >= c.min_follow,
+        f"It learnt how many: the rank correlation of the cells asked for with the patience, or against the price, is "
+        f"{found.follows.text('+.2f')} higher than the base model's. Required: the interval at {c.min_follow} or above.",
+    )
+
+
+def _chooses(found: Evidence, c: Criteria) -> Criterion | None:
+    """None if it matters little which cells are asked for."""
+    if not found.choice.mean >= c.min_choice:
+        return None
+    return Criterion(
+        found.rank.low >= c.min_rank,
+        f"It chooses: the cells it asks for rank {found.rank.text('.2f')} by value among the open ones, random cells "
+        f"0.50. Required: the interval at {c.min_rank} or above.",
+    )
+
+
+def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None) -> tuple[str, Outcome]:
+    many = follows is not None and follows.met
+    if chooses is None:
+        return ("how many cells to ask for" if many else "to ask"), "supported"
+    if chooses.met:
+        return ("how many cells to ask for, and which" if many else "to ask, and which cells to ask for"), "supported"
+    if many:
+        return "how many cells to ask for, and not which", "learnt how many and not which"
+    return "to ask, but neither how many cells to ask for nor which", "learnt to ask and not what"
