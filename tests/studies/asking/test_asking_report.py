@@ -56,7 +56,7 @@ def open_text(page):
 def test_the_first_screen_has_verdict_numbers_dialogues_and_limits(page):
     text = open_text(page)
     assert re.search(
-        r"^.{0,60} Does a language model learn.*? Supported: the model learnt to ask, and which cells to ask for\.",
+        r"^.{0,60} Does a language model learn.*? Supported: the model learnt how many cells to ask for, and which\.",
         text,
     )
     assert "This is one run with one seed." in text

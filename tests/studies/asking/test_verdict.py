@@ -7,6 +7,7 @@ from functools import cache
 
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from slim_rl.studies.asking.transplant import read_transplant
 from slim_rl.studies.asking.verdict import evidence, judge, pooled_evidence
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.slow
 PATIENT = dict(patience=(2, 3), spare_turns=(0, 0))
 FREE: dict = {}
 PRICED = dict(question_price=(1, 6))
+CHEAP = dict(question_price=(2, 4))
 TOO_DEAR = dict(question_price=(60, 60))
 SEES_ALL = dict(patience=(1, 5), p_agent=1.0)
 SELDOM, NEVER = Policy(0.5, careless=0.1), Policy(0, careless=0.1)
@@ -59,6 +61,11 @@ def verdict(tmp_path_factory):
         (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", "Supported: "),
         (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: the model learnt how many "),
         (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: the model learnt how many "),
+        # Always for two, whatever they cost: neither by price nor by value.
+        (CHEAP, Policy(0.3), Policy(3), "learnt to ask and not what", "Supported: the model learnt to ask, but neither how many"),
+        # Whoever is told not to stop plays the same.
+        (PATIENT, Policy(0.5), Policy(9), "a rule does as well", "Not supported: the base model that is told not to stop earns"),
+        (FREE, Policy(0.5), Policy(9), "a rule does as well", "Not supported: the base model that is told not to stop earns"),
         (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", "Not supported: asks more"),
         (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", "Not supported: gains without"),
         (PRICED, Policy(9), Policy(0.3), "gains without asking", "Not supported: it gains by asking less."),
@@ -74,7 +81,7 @@ def test_verdict(verdict, parameters, base, trained, outcome, text):
     assert found.outcome == outcome
     assert found.text.startswith(text)
     assert found.supported == text.startswith("Supported")
-    assert ("not which" in found.text) == (outcome == "learnt how many and not which")
+    assert ("and not which" in found.text) == (outcome == "learnt how many and not which")
 
 
 def test_a_partner_that_never_knows_teaches_nothing_and_who_asks_it_more_has_not_learnt(verdict):
@@ -114,7 +121,11 @@ def test_pooled_the_run_is_the_unit(run):
 @pytest.mark.parametrize(
     ("changed", "outcome", "said"),
     [
-        ({"over_asking_on": 0.0}, "learnt how many and not which", "does not beat the base model that is told not to stop"),
+        ({"over_asking_on": 0.0}, "a rule does as well", "told not to stop earns as much without training"),
+        ({"over_asking_on": 0.0, "choice": 0.0}, "a rule does as well", "told not to stop earns as much without training"),
+        ({"rank": 0.5, "follows": 0.0}, "learnt to ask and not what", "but neither how many cells to ask for nor which"),
+        ({"follows": 0.0}, "supported", "learnt to ask, and which cells to ask for"),
+        ({}, "supported", "learnt how many cells to ask for, and which."),
         ({"rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
         ({"pays": 0.0}, "gains without asking", "too little to beat a player that asks nothing"),
         ({"pays": 0.0, "asks": 0.001}, "gains without asking", "most of the gain comes without asking"),
@@ -126,8 +137,19 @@ def test_pooled_the_run_is_the_unit(run):
     ],
 )  # fmt: skip
 def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, said):
-    better = dict.fromkeys(("more", "gain", "pays", "regret", "over_asking_on", "room", "choice", "asks", "worth"), 0.1)
-    one = {**better, "games": 200, "rank": 0.6, "leak": 0.0, "useful_trained": 2.0, "truncated_base": 0.0, "more": 1.0}
+    better = dict.fromkeys(
+        ("gain", "pays", "regret", "over_asking_on", "room", "choice", "transplanted", "asks", "worth"), 0.1
+    )
+    one = {
+        **better,
+        "follows": 0.5,
+        "games": 200,
+        "rank": 0.6,
+        "leak": 0.0,
+        "useful_trained": 2.0,
+        "truncated_base": 0.0,
+        "more": 1.0,
+    }
     runs = [{**one, **changed, "room": room} for room in (0.1, 0.11)]
     found = judge(pooled_evidence(runs))
     assert found.outcome == outcome and said in found.text
@@ -138,6 +160,21 @@ def test_without_an_optimal_asker_a_model_that_asks_shows_what_asking_can_earn(v
     """As in the profiles of large boards."""
     found = verdict(FREE, SELDOM, Policy(9, compound=True), optimal=None)
     assert found.outcome == "supported"
+
+
+@pytest.mark.parametrize(("limit", "parameters"), [("patience", PATIENT), ("price", PRICED)])
+def test_how_much_better_it_follows_is_the_difference_of_two_rank_correlations(tmp_path, limit, parameters):
+    game, sign = game_of(**parameters), {"patience": 1, "price": -1}[limit]
+    players = {"base": SELDOM, "trained": Policy(9, "best", pays=True), "bayes": Policy(0)}
+    frames = {
+        name: sample(tmp_path / name, game, name, play(game, name, policy, 60), chosen=False).episodes
+        for name, policy in players.items()
+    }
+    base, trained = (spearmanr(frames[m][limit], frames[m]["cells_asked"]).statistic for m in ("base", "trained"))
+    found = evidence(frames, None).follows
+    assert found.mean == pytest.approx(sign * (trained - base)) and found.mean > 0.3
+    same = evidence(frames | {"base": frames["bayes"]}, None).follows.mean  # who never asks follows nothing
+    assert same == pytest.approx(sign * trained)
 
 
 def test_a_model_has_no_regret_to_itself(tmp_path):
