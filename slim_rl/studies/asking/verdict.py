@@ -152,7 +152,8 @@ def _follows(base: pd.DataFrame, trained: pd.DataFrame) -> Estimate:
     varied = [name for name in ("patience", "price") if name in trained and trained[name].nunique() > 1]
     if not varied:
         return unknown()
-    return paired_difference(*(_with_agreement(episodes, varied[0]) for episodes in (trained, base)), "agreement")
+    after, before = (_with_agreement(episodes, varied[0]) for episodes in (trained, base))
+    return paired_difference(after, before, "agreement")
 
 
 def _with_agreement(episodes: pd.DataFrame, limit: str) -> pd.DataFrame:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PATIENT = dict(patience=(2, 3), spare_turns=(0, 0))
 FREE: dict = {}
 PRICED = dict(question_price=(1, 6))
-CHEAP = dict(question_price=(2, 4))
+LENIENT = dict(patience=(4, 5), spare_turns=(0, 0))
 TOO_DEAR = dict(question_price=(60, 60))
 SEES_ALL = dict(patience=(1, 5), p_agent=1.0)
 SELDOM, NEVER = Policy(0.5, careless=0.1), Policy(0, careless=0.1)
@@ -61,8 +61,8 @@ def verdict(tmp_path_factory):
         (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", "Supported: "),
         (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: the model learnt how many "),
         (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: the model learnt how many "),
-        # Always for two, whatever they cost: neither by price nor by value.
-        (CHEAP, Policy(0.3), Policy(3), "learnt to ask and not what", "Supported: the model learnt to ask, but neither how many"),
+        # Always for four: neither by patience nor by value.
+        (LENIENT, Policy(0.5, careless=0.2), Policy(4), "learnt to ask and not what", "Supported: the model learnt to ask, but neither how many"),
         # Whoever is told not to stop plays the same.
         (PATIENT, Policy(0.5), Policy(9), "a rule does as well", "Not supported: the base model that is told not to stop earns"),
         (FREE, Policy(0.5), Policy(9), "a rule does as well", "Not supported: the base model that is told not to stop earns"),
