@@ -32,10 +32,9 @@ def main() -> None:
     groups = grouped(found, compared)
     figures, curves = REPORTS / "figures", {}
     save(draw(groups), figures, "runs")
-    for number, group in enumerate(groups):
-        if (figure := draw_curves(group)) is not None:
-            curves[group.label] = f"runs-{number}"
-            save(figure, figures, curves[group.label])
+    for number, (figure, shown) in enumerate(draw_curves(groups)):
+        save(figure, figures, f"runs-{number}")
+        curves[f"runs-{number}"] = shown
     write_text(REPORTS / "comparison.html", render(groups, figures / "runs.svg", curves))
     print(f"Compared {', '.join(run.name for run in found)}: {REPORTS / 'comparison.html'}")
 

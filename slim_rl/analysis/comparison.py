@@ -1,6 +1,7 @@
 """Several runs on one page: each by itself, and those that differ only in their seed pooled."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ def differences(metrics: Mapping[str, str]) -> list[Column]:
     """Base, trained and their difference, for each metric that has a title."""
     columns = []
     for metric, title in metrics.items():
-        columns += [Column(f"{title}, base", f"base.{metric}"), Column("trained", f"trained.{metric}")]
+        columns += [Column(f"{title}, base model", f"base.{metric}"), Column("trained model", f"trained.{metric}")]
         columns += [Column("difference", f"comparison.{metric}_difference", "+.3f")]
     return columns
 
@@ -86,6 +87,21 @@ class Group(NamedTuple):
     compared: Compared
 
     @property
+    def name(self) -> str:
+        """The names of its runs without their numbers: "seed" of "seed-0" and "seed-1"."""
+        return ", ".join(dict.fromkeys(re.sub(r"(?<=\w)-\d+$", "", run.name) for run in self.runs))
+
+    @property
+    def columns(self) -> list[Column]:
+        """What any of its runs has measured."""
+        return [c for c in self.compared.columns if any(run.metrics.get(c.metric) is not None for run in self.runs)]
+
+    @property
+    def curves(self) -> list[pd.DataFrame]:
+        """The study's table over training, of each run that has it at hand."""
+        return [table for run in self.runs if (table := run.read(self.compared.table)) is not None]
+
+    @property
     def pooled_runs(self) -> list[Run]:
         """The runs that are independent of each other."""
         return one_of_each_seed(self.runs)
@@ -100,7 +116,7 @@ def one_of_each_seed(runs: Sequence[Run]) -> list[Run]:
 
 
 def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, Any]]], Compared]) -> list[Group]:
-    """The runs by what they have in common, each group and all groups in the order of their names.
+    """The runs by what they have in common, in the order of their names; the group with the most runs first.
 
     Args:
         compared: what the study of this name compares of runs with these metrics.
@@ -119,7 +135,7 @@ def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, 
         named = [game] * (len(games) > 1) + [apart] * bool(apart)
         columns = compared(members[0].study, [run.metrics for run in one_of_each_seed(members)])
         labelled.append(Group(": ".join(named) or "all runs", tuple(members), columns))
-    return labelled
+    return sorted(labelled, key=lambda group: -len(group.pooled_runs))
 
 
 def draw(groups: Sequence[Group]) -> Figure:
@@ -139,10 +155,15 @@ def draw(groups: Sequence[Group]) -> Figure:
     )
 
 
-def draw_curves(group: Group) -> Figure | None:
-    """A panel for each of the study's curves, a thin line for each run; None if no run's table is at hand."""
-    tables = [table for run in group.runs if (table := run.read(group.compared.table)) is not None]
-    return figures.curves_figure(tables, group.compared.curves) if tables and group.compared.curves else None
+def draw_curves(groups: Sequence[Group]) -> list[tuple[Figure, str]]:
+    """A figure, and what it shows, for the groups of each study whose tables over training are at hand: a row of small
+    panels for each group, a thin line for each run."""
+    drawn = []
+    for columns in {tuple(group.compared.curves.items()): group.compared.curves for group in groups}.values():
+        rows = {g.name: tables for g in groups if g.compared.curves == columns and (tables := g.curves)}
+        if columns and rows:
+            drawn.append((figures.curves_figure(rows, columns), " and ".join(columns.values())))
+    return drawn
 
 
 def render(groups: Sequence[Group], figure: Path, curves: Mapping[str, str]) -> str:
@@ -150,7 +171,7 @@ def render(groups: Sequence[Group], figure: Path, curves: Mapping[str, str]) -> 
 
     Args:
         figure: that of `draw` as SVG.
-        curves: by group, the names of those of `draw_curves`, beside it.
+        curves: the names of those of `draw_curves`, beside it, and what they show.
     """
     marks = dict.fromkeys(
         group.compared.mark

@@ -103,23 +103,27 @@ def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) ->
 
 
 @with_style
-def curves_figure(runs: Sequence[pd.DataFrame], columns: Mapping[str, str]) -> Figure:
-    """Columns over training, a panel each: a thin line for each run and their mean.
+def curves_figure(groups: Mapping[str, Sequence[pd.DataFrame]], columns: Mapping[str, str]) -> Figure:
+    """Columns over training, a panel each and a row for each group: a thin line for each run and their mean.
 
     Args:
-        runs: of each a row a training step, with `step`.
+        groups: by name, of each run a row a training step, with `step`.
         columns: and what to call them.
     """
-    figure = Figure((WIDTH, 0.6 + 2.0 * len(columns)), layout="constrained")
-    panels = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
-    mean = pd.concat(runs).groupby("step")[list(columns)].mean()
-    for axes, (column, label) in zip(panels, columns.items(), strict=True):
-        for run in runs:
-            axes.plot(run["step"], run[column], color=BLUE, linewidth=0.6, alpha=0.6)
-        axes.plot(mean.index, mean[column], color=BLUE, linewidth=1.6)
-        axes.set(ylabel=label)
-    panels[-1].set(xlabel="training step")
-    whole_numbers(panels[-1])
+    figure = Figure((WIDTH, 0.5 + 1.2 * len(groups)), layout="constrained")
+    panels = figure.subplots(len(groups), len(columns), squeeze=False)
+    for (name, runs), row in zip(groups.items(), panels, strict=True):
+        mean = pd.concat(runs).groupby("step")[list(columns)].mean()
+        for axes, column in zip(row, columns, strict=True):
+            for run in runs:
+                axes.plot(run["step"], run[column], color=BLUE, linewidth=0.6, alpha=0.6)
+            axes.plot(mean.index, mean[column], color=BLUE, linewidth=1.6)
+            whole_numbers(axes)
+        row[0].set(ylabel=name)
+    for axes, label in zip(panels[0], columns.values(), strict=True):
+        axes.set_title(label, fontsize="medium")
+    for axes in panels[-1]:
+        axes.set(xlabel="training step")
     return figure
 
 

@@ -52,8 +52,8 @@ def test_runs_that_differ_only_in_their_seed_are_pooled():
 def test_runs_of_several_games_are_told_apart_by_their_game_and_not_by_all_its_parameters():
     other = Run("other-0", "other", "study", {"verdict": "Plays better."}, {"seed": 0.0, "model.layers": 2.0})
     assert [group.label for group in group([*RUNS, other])] == [
-        "other",
         "game: games.game.selection = stakes",
+        "other",
         "game: games.game.selection = dialop",
     ]
 
@@ -62,7 +62,12 @@ def test_the_page_shows_every_run_and_the_pool(tmp_path):
     groups = group(RUNS)
     save(draw(groups), tmp_path, "runs")
     page = render(groups, tmp_path / "runs.svg", {})
-    rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page)
-    assert rows == [("seed-0", "0"), ("seed-1", "1"), ("seed-2", "2"), ("Pooled", "3 runs"), ("trap", "0")]
-    assert "gains without asking" in page and "The diamond is a mark." in page and "nan" not in page
+    assert re.findall(r"<h2>(.*?)</h2>", page)[:2] == ["seed: 3 runs", "trap: 1 run"]
+    heads = re.findall(r'<th scope="col">(.*?)</th>', page)
+    assert heads == ["Run", "pooled, 3 runs", "0", "1", "2", "Run", "seed 0"]
+    rows = [
+        re.findall(r"<td.*?>\s*([\d.]+)", row) for row in re.findall(r"<tr><th scope=.row.>.*?</tr>", page, re.DOTALL)
+    ]
+    assert rows == [["0.800"] * 4, ["0.980", "0.960", "0.980", "1.000"], ["0.800"], ["0.900"]]
+    assert page.count("Supported: it does.") == 5 and "The diamond is a mark." in page and "nan" not in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)

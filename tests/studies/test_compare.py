@@ -33,7 +33,7 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     """Of the study asking, whose tables over training are drawn."""
     numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.93, "useful_base": 1,
                "useful_trained": 2.7, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.01, "over_asking_on": 0.02,
-               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "asks": 0.1, "worth": 0.1}  # fmt: skip
+               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
 
     def run(seed):
         metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in numbers.items()}
@@ -45,16 +45,16 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     assert group.compared.verdict.startswith("Supported: the model learnt to ask, and which cells to ask for.")
     assert "Of 3 runs, 3: supported." in group.compared.verdict
     assert "over the base model +0.121 (210 standard errors)" in group.compared.verdict
-    figure = draw_curves(group)
+    [(figure, shown)] = draw_curves([group])
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]  # three runs and their mean
     save(figure, tmp_path, "runs-0")
     save(draw([group]), tmp_path, "runs")
-    page = render([group], tmp_path / "runs.svg", {group.label: "runs-0"})
-    assert page.count("<svg") == 2 and "A thin line for each run" in page and "seed-2" in page
+    page = render([group], tmp_path / "runs.svg", {"runs-0": shown})
+    assert page.count("<svg") == 2 and "a thin line for each run" in page and "seed-2" in page
     [copied] = grouped([*map(run, range(3)), run(2)._replace(name="seed-2 again")], compared)
     assert len(copied.runs) == 4 and copied.compared.verdict == group.compared.verdict
     assert copied.pooled("comparison.gain") == group.pooled("comparison.gain")
     [alone] = grouped([run(0)], compared)
     assert alone.compared.verdict == ""
     without = alone._replace(runs=(alone.runs[0]._replace(read=lambda table: None),))
-    assert draw_curves(without) is None
+    assert draw_curves([without]) == []

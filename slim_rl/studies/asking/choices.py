@@ -12,12 +12,16 @@ import pandas as pd
 
 from slim_rl.core.game import Task
 from slim_rl.games import NamedGame
+from slim_rl.games.matching.board import TOP
 from slim_rl.games.matching.language import InvalidTurn, parse_turn
 from slim_rl.games.matching.questions import Pair, asked_cells
 from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.games.matching.value import values_of_asking
 
-COLUMNS = ("rank", "ranked", "pointless", "left", "open", "open_stops", "spent", "spent_stops")
+COLUMNS = (
+    "rank", "ranked", "rank_unknown", "ranked_unknown", "chosen", "chosen_unknown", "pointless", "left",
+    "open", "open_stops", "spent", "spent_stops",
+)  # fmt: skip
 
 
 def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_known: float) -> dict[str, float]:
@@ -31,7 +35,9 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
     Returns:
         COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
-        `ranked`: how many cells that sums over. `pointless`: cells of which no answer could change the assignment, or
+        `ranked`: how many cells that sums over. `rank_unknown`, `ranked_unknown`: the same for the cells of which it knew
+        nothing, among such cells. `chosen`: cells it asked for that were open; `chosen_unknown`: those of which it knew
+        nothing. `pointless`: cells of which no answer could change the assignment, or
         that the partner had no patience for. `left`: the value of the best open cell when it first proposed, in
         percent of the best sum; 0 if it could not ask any more, NaN if it never proposed. `open`, `spent`: turns until
         then in which the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in
@@ -45,7 +51,9 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
             found[place] += 1
             cells = asked_cells(message_of(text), game.board.size)
             if cells:
-                _count(found, _worth(game, seat, asked, p_known), cells, _patience(game) - len(asked))
+                least, most = game.bounds(seat)
+                worth, left = _worth(game, seat, asked, p_known), _patience(game) - len(asked)
+                _count(found, worth, most - least == TOP, cells, left)
                 asked += cells
             elif act_of(text) == "propose":
                 found[f"{place}_stops"] += 1
@@ -99,16 +107,28 @@ def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float)
     return worth
 
 
-def _count(found: dict[str, float], worth: np.ndarray, cells: Sequence[Pair], patience: float) -> None:
+def _count(
+    found: dict[str, float], worth: np.ndarray, unknown: np.ndarray, cells: Sequence[Pair], patience: float
+) -> None:
     worth = worth.copy()
     for number, cell in enumerate(cells):
         value, worth[cell] = worth[cell], np.nan
-        others = worth[~np.isnan(worth)]
         if not value > 0 or number >= patience:  # NaN where it was not open
             found["pointless"] += 1
-        if not np.isnan(value) and len(others):
-            found["rank"] += float(((others < value) + (others == value) / 2).mean())
-            found["ranked"] += 1
+        if np.isnan(value):
+            continue
+        found["chosen"] += 1
+        _rank(found, "", value, worth)
+        if unknown[cell]:
+            found["chosen_unknown"] += 1
+            _rank(found, "_unknown", value, worth[unknown])
+
+
+def _rank(found: dict[str, float], of: str, value: float, worth: np.ndarray) -> None:
+    others = worth[~np.isnan(worth)]
+    if len(others):
+        found["rank" + of] += float(((others < value) + (others == value) / 2).mean())
+        found["ranked" + of] += 1
 
 
 def _left(game: MatchingGame, worth: np.ndarray, asked: int) -> float:

@@ -1,5 +1,6 @@
 """What was found, in numbers: all that the report, the metrics and the tables say."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,10 +66,9 @@ class Findings:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Those of VARIED that differ between the held-out games; the unknown cells only if nothing else does."""
+        """Those of VARIED that differ between the held-out games."""
         trained = self.held_out["trained"].episodes
-        found = [name for name in VARIED if name in trained and trained[name].nunique() > 1]
-        return found[:-1] if len(found) > 1 and found[-1] == "unknown_cells" else found
+        return [name for name in VARIED if name in trained and trained[name].nunique() > 1]
 
     @cached_property
     def followers(self) -> dict[str, pd.DataFrame]:
@@ -120,6 +120,18 @@ class Findings:
                 rows.append(row)
         return pd.DataFrame(rows)
 
+    @cached_property
+    def gain_kept(self) -> float:
+        """The gain of training where the partner answers in wordings that training did not have, as a share of that on
+        the held-out boards; NaN if it was not played."""
+        there = self.transfer.get("wordings", {})
+        gains = [
+            players["trained"].estimates["reward"].mean - players["base"].estimates["reward"].mean
+            for players in (there, self.held_out)
+            if {*MODELS} <= players.keys()
+        ]
+        return gains[0] / gains[1] if len(gains) == 2 and gains[1] > 0 else math.nan
+
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The numbers of the report as tables, by file name."""
@@ -160,7 +172,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "follows": findings.correlations,
         "training": {**training, "failed": findings.training.failed},
         "transplant": _transplant(findings.transplant) if findings.transplant else None,
-        "transfer": _transfer(findings.transferred),
+        "transfer": {**_transfer(findings.transferred), "gain_kept": findings.gain_kept},
         "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},
         **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
         "outcome": findings.verdict.outcome,
@@ -171,7 +183,7 @@ def _transplant(found: Transplant) -> dict[str, Any]:
     numbers: dict[str, Any] = {"games": len(found.rewards), **{arm: found.reward(arm).mean for arm in ARMS}}
     for model in MODELS:
         numbers |= found.worth_of_asking(model).numbers(f"worth_of_asking_{model}")
-    for part, value in found.parts.items():
+    for part, value in {**found.parts, **found.other_way}.items():
         numbers |= value.numbers(part.replace(" ", "_"))
     return numbers
 

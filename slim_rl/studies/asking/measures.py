@@ -52,6 +52,21 @@ MEASURES = (
         of="rank",
         per="ranked",
     ),
+    Measure(
+        "rank_unknown",
+        "Rank, unknown",
+        "the same for the cells of which it knew nothing, among such cells",
+        of="rank_unknown",
+        per="ranked_unknown",
+    ),
+    Measure(
+        "unknown_share",
+        "Unknown",
+        "share of the open cells that it asked for of which it knew nothing, not even roughly",
+        ".0%",
+        "chosen_unknown",
+        "chosen",
+    ),
     Measure("left", "Left", "value of the best open cell when it stopped asking, in percent of the best sum", ".1f"),
     Measure(
         "pointless_share",

@@ -129,6 +129,7 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
         for what, one in (
             ("over the base model", found.gain),
             ("over the base model told not to stop", found.over_asking_on),
+            ("over the same told also what to ask for", found.over_asking_unknown),
             ("below the best player", found.regret),
         )
         if one.se > 0
@@ -137,14 +138,22 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 _COLUMNS = (
-    Column("Reward, base", "base.reward"),
-    Column("trained", "trained.reward"),
-    Column("told not to stop", "base-asks-on.reward"),
-    Column("told also what to ask for", "base-asks-unknown.reward"),
+    Column("Reward, base model", "base.reward"),
+    Column("trained model", "trained.reward"),
+    Column("base model, told not to stop", "base-asks-on.reward"),
+    Column("and to ask for unknown scores alone", "base-asks-unknown.reward"),
+    Column("optimal asker", "optimal.reward"),
+    Column("Trained less told not to stop", "comparison.over_asking_on", "+.3f"),
+    Column("Trained less told both", "comparison.over_asking_unknown", "+.3f"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
-    Column("Cells asked, base", "base.cells_asked", ".2f"),
-    Column("trained", "trained.cells_asked", ".2f"),
-    Column("Rank of the cells", "trained.rank", ".2f"),
+    Column("Cells asked, base model", "base.cells_asked", ".2f"),
+    Column("trained model", "trained.cells_asked", ".2f"),
+    Column("Follows the limits, trained less base", "comparison.follows", "+.2f"),
+    Column("Rank of the cells", "trained.rank", ".3f"),
+    Column("among unknown ones", "trained.rank_unknown", ".3f"),
+    Column("Share of unknown ones, base model", "base.unknown_share", ".0%"),
+    Column("trained model", "trained.unknown_share", ".0%"),
+    Column("Gain kept in unseen wordings", "transfer.gain_kept", ".0%"),
     Column("Asks more", "transplant.asks_more", "+.3f"),
     Column("Asks better", "transplant.asks_better", "+.3f"),
     Column("Uses answers better", "transplant.uses_answers_better", "+.3f"),

@@ -47,6 +47,16 @@ class Transplant:
             "uses answers better": _mean(r["trained-free"] - r["base-given-trained"]),
         }
 
+    @cached_property
+    def other_way(self) -> dict[str, Estimate]:
+        """The gain once more, in the other order: what the trained model's own questions are worth to it in place of the
+        base model's, and trained less base after the base model's questions."""
+        r = self.rewards
+        return {
+            "own questions": _mean(r["trained-free"] - r["trained-given-base"]),
+            "same questions": _mean(r["trained-given-base"] - r["base-free"]),
+        }
+
 
 def read_transplant(arms: pd.DataFrame, free: Mapping[str, pd.DataFrame]) -> Transplant | None:
     """The transplant of these episodes, with free play on the same boards; None if an arm is missing.

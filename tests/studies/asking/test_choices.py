@@ -22,9 +22,10 @@ WORTH = values_of_asking(np.stack([np.where(SEEN, TABLE, 0), np.where(SEEN, TABL
 BEST, SECOND, WORST = sorted(np.argwhere(~SEEN).tolist(), key=lambda cell: -WORTH[tuple(cell)])
 
 
-def judged(*turns, patience=None, seen=SEEN):
+def judged(*turns, patience=None, seen=SEEN, rough=None):
     """Choices in a game in which the agent says `turns`, and the partner answers truly."""
-    game = MatchingGame(Board(TABLE, np.stack([seen, np.ones((3, 3), bool)]), np.ones(2)), Limits(20, patience))
+    board = Board(TABLE, np.stack([seen, np.ones((3, 3), bool)]), np.ones(2), rough)
+    game = MatchingGame(board, Limits(20, patience))
     said = []
     for text in turns:
         reply = "[accept]" if text == PROPOSAL else "[message] " + " ".join(answer(r, p, TABLE[r, p]) for r, p in ALL)
@@ -52,6 +53,14 @@ def test_the_cells_of_one_message_count_one_after_another():
     assert judged(ask(BEST, SECOND), PROPOSAL)["rank"] == 2
     found = judged(ask(WORST, SECOND, BEST), PROPOSAL)
     assert (found["rank"], found["ranked"]) == (0 + 0, 2)  # the last one is no choice any more
+
+
+def test_cells_of_which_it_knew_nothing_are_ranked_among_themselves():
+    rough = np.zeros((3, 3), bool)
+    rough[tuple(BEST)] = True
+    found = judged(ask(SECOND), ask(BEST), ask(SECOND), ask(WORST), PROPOSAL, rough=rough)
+    assert (found["chosen"], found["chosen_unknown"]) == (3, 2)  # the second time it was no longer open
+    assert (found["rank_unknown"], found["ranked_unknown"]) == (1, 1)  # the last one of its kind is no choice
 
 
 def test_what_cannot_matter_is_pointless():

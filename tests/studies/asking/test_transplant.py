@@ -33,6 +33,8 @@ def test_the_parts_sum_to_the_gain_and_are_what_the_episodes_say(run):
         "asks_more": mean_difference(as_many, free["base"], boards),
         "asks_better": mean_difference(crossed, as_many, boards),
         "uses_answers_better": mean_difference(free["trained"], crossed, boards),
+        "own_questions": mean_difference(free["trained"], back, boards),
+        "same_questions": mean_difference(back, free["base"], boards),
         "worth_of_asking_trained": mean_difference(free["trained"], forbidden, boards),
     }
     found = json.loads((run / "reports/metrics.json").read_text())["transplant"]
