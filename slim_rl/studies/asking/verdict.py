@@ -64,6 +64,8 @@ class Evidence:
     """The best player less AT_RANDOM."""
     rank: Estimate
     """Of the cells that the trained model asked for; see `choices`."""
+    rank_unknown: Estimate
+    """The same of the cells of which it knew nothing, among such cells."""
     follows: Estimate
     """Rank correlation of the cells asked for with the partner's patience, or against the price: trained less base."""
     transplanted: Estimate
@@ -140,6 +142,7 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         leak=over_own_view(bayes),
         choice=less(best, AT_RANDOM),
         rank=estimate(trained, "rank", "ranked") if "rank" in trained else unknown(),
+        rank_unknown=estimate(trained, "rank_unknown", "ranked_unknown") if "rank" in trained else unknown(),
         follows=_follows(base, trained),
         transplanted=transplant.parts["gain"] if transplant else unknown(),
         asks=transplant.parts["asks"] if transplant else unknown(),
@@ -188,14 +191,13 @@ def judge(found: Evidence) -> Verdict:
     requirements = [
         Criterion(
             found.gain.low > 0,
-            f"It earns more: reward {found.reward_trained:.3f} ({found.reward_base:.3f} before); difference "
-            f"{found.gain.text('+.3f')}. Required: the interval above 0.",
+            f"It earns more: reward {found.reward_trained:.3f} ({found.reward_base:.3f} before); by "
+            f"{found.gain.text('+.3f')}. Required: above 0.",
         ),
         Criterion(
             found.useful_trained >= c.min_cells and found.pays.low > 0,
             f"It asks, and earns more than a player that asks nothing and infers: {many} useful cells a game ({few} "
-            f"before); {found.pays.text('+.3f')} above that player. Required: at least {c.min_cells} cells, and the "
-            "interval above 0.",
+            f"before); {found.pays.text('+.3f')} above that player. Required: {c.min_cells} cells, and above 0.",
         ),
         _asking_is_why(found, asks_more, c),
     ]
@@ -225,7 +227,7 @@ def judge(found: Evidence) -> Verdict:
         outcome, rule = "a rule does as well", "the base model that is told not to stop earns as much without training"
         text = f"Not supported: {rule}. {said}"
     elif earns and asks and causes:
-        what, outcome = _what_was_learnt(follows, chooses)
+        what, outcome = _what_was_learnt(follows, chooses, of_a_kind=found.rank_unknown.low <= 0.5)
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
@@ -246,15 +248,14 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
     if math.isnan(found.asks.mean):
         return Criterion(
             asks_more,
-            f"It asks more: {found.more.text('+.2f')} useful cells a game. Required: the interval above 0, and at "
+            f"It asks more: {found.more.text('+.2f')} useful cells a game. Required: above 0, and at "
             f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking is why.)",
         )
     return Criterion(
         found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
         f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
-        f"gain of {found.transplanted.mean:+.3f} on these boards; asking freely, the trained model earns {found.worth.text('+.3f')} more than "
-        "when it is forbidden to ask. "
-        f"Required: both intervals above 0, and at least {c.min_share:.0%} of the gain.",
+        f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns {found.worth.text('+.3f')} more than when it is "
+        f"forbidden to ask. Required: both above 0, and {c.min_share:.0%} of the gain.",
     )
 
 
@@ -283,7 +284,7 @@ def _beats_a_rule(found: Evidence) -> Criterion | None:
         return None
     return Criterion(
         on.low > 0,
-        f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: the interval above 0.",
+        f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: above 0.",
     )
 
 
@@ -293,8 +294,8 @@ def _follows_the_limits(found: Evidence, c: Criteria) -> Criterion | None:
         return None
     return Criterion(
         found.follows.low >= c.min_follow,
-        f"It learnt how many: the rank correlation of the cells asked for with the patience, or against the price, is "
-        f"{found.follows.text('+.2f')} higher than the base model's. Required: the interval at {c.min_follow} or above.",
+        "It learnt how many: the rank correlation of the cells asked for with patience, or against price, is "
+        f"{found.follows.text('+.2f')} above the base model's. Required: {c.min_follow}.",
     )
 
 
@@ -305,16 +306,23 @@ def _chooses(found: Evidence, c: Criteria) -> Criterion | None:
     return Criterion(
         found.rank.low >= c.min_rank,
         f"It chooses: the cells it asks for rank {found.rank.text('.2f')} by value among the open ones, random cells "
-        f"0.50. Required: the interval at {c.min_rank} or above.",
+        f"0.50. Required: {c.min_rank}.",
     )
 
 
-def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None) -> tuple[str, Outcome]:
+def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_kind: bool) -> tuple[str, Outcome]:
+    """In words, and the outcome.
+
+    Args:
+        of_a_kind: it chooses no better than at random among cells of which it knows nothing, so if its cells rank high
+            it is because it knows nothing of them.
+    """
     many = follows is not None and follows.met
     if chooses is None:
         return ("how many cells to ask for" if many else "to ask"), "supported"
     if chooses.met:
-        return ("how many cells to ask for, and which" if many else "to ask, and which cells to ask for"), "supported"
+        which = "of which kind" if of_a_kind else "which" if many else "which cells to ask for"
+        return f"{'how many cells to ask for' if many else 'to ask'}, and {which}", "supported"
     if many:
         return "how many cells to ask for, and not which", "learnt how many and not which"
     return "to ask, but neither how many cells to ask for nor which", "learnt to ask and not what"

@@ -133,7 +133,7 @@ def test_the_criteria_show_their_date_and_that_they_changed(page):
     fixed = criteria()
     assert f"sha256 <code>{fixed.sha256[:12]}" in page
     assert "They were changed after this run was evaluated" in page  # the made run recorded others
-    assert re.search(r"the run began\s+<b>(before|after)</b> the criteria were fixed", page)
+    assert re.search(r"the run began <b>(before|after)</b> they were fixed", page)
 
 
 def test_the_report_needs_nothing_else_and_every_figure_is_described(page):
@@ -177,6 +177,8 @@ def test_metrics(metrics):
     assert metrics["transfer"]["ignorant"]["trained"]["reward"] == pytest.approx(
         metrics["transfer"]["ignorant"]["trained"]["own_view"], abs=1e-6
     )
+    gains = [m["trained"]["reward"] - m["base"]["reward"] for m in (metrics["transfer"]["wordings"], metrics)]
+    assert metrics["transfer"]["gain_kept"] == pytest.approx(gains[0] / gains[1], abs=1e-3)
     assert metrics["training"]["step"] == 4
     assert {"humans", "bayes"} == metrics["human_boards"].keys()
 
@@ -188,7 +190,10 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     players = pd.read_csv(run / "reports/data/players.csv").set_index("player")
     assert players.loc["trained", "pointless_share"] < 0.2
     follows = pd.read_csv(run / "reports/data/follows.csv")
-    assert set(follows["player"]) == {"base", "trained", "optimal"} and set(follows["varied"]) == {"patience"}
+    assert set(follows["player"]) == {"base", "trained", "optimal"} and set(follows["varied"]) == {
+        "patience",
+        "unknown_cells",
+    }
     assert len(pd.read_csv(run / "reports/data/transplant.csv")) == 7
     assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows"}
 
@@ -239,6 +244,15 @@ def test_without_a_transplant_and_with_the_same_criteria_there_is_a_report_that_
     assert "They were changed" not in page and "the run began <b>after</b>" in page
     metrics = json.loads((reports / "metrics.json").read_text())
     assert metrics["transplant"] is None and metrics["outcome"] == "supported"  # it asks more
+
+
+def test_a_partner_that_never_tells_is_not_said_to_tell(copy, page):
+    told = "The partner tells a score only when it is asked for it, and at most 1 to 5 a game."
+    assert told in open_text(page)
+    shutil.rmtree(copy / PLAYED / "transfer/ignorant")
+    games = {"matching": {**GAMES["matching"], "seating": ["policy", "ignorant"]}}
+    text = open_text((report_on(copy, games) / "report.html").read_text())
+    assert told not in text and "The partner never tells a score, though it says how many it still tells." in text
 
 
 def test_nasty_data_make_a_report_all_the_same(tmp_path):

@@ -4,9 +4,11 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from scipy.stats import spearmanr
 
 from slim_rl.studies.asking.transplant import read_transplant
@@ -14,6 +16,7 @@ from slim_rl.studies.asking.verdict import evidence, judge, pooled_evidence
 from tests.studies.asking.made import Policy, arms, game_of, play, sample
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
 PATIENT = dict(patience=(2, 3), spare_turns=(0, 0))
 FREE: dict = {}
 PRICED = dict(question_price=(1, 6))
@@ -84,6 +87,25 @@ def test_verdict(verdict, parameters, base, trained, outcome, text):
     assert ("and not which" in found.text) == (outcome == "learnt how many and not which")
 
 
+PROFILE = yaml.safe_load((ROOT / "conf/qwen3-4b-8gpu.yaml").read_text())["games"]["matching"]
+LARGE = {name: tuple(value) if isinstance(value, list) else value for name, value in PROFILE.items()}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "trained", "outcome"),
+    [
+        (LARGE, Policy(18, "best"), "supported"),
+        (LARGE, Policy(18, "best", compound=True), "supported"),
+        (LARGE, Policy(18), "learnt how many and not which"),
+        (LARGE, Policy(0), "not supported"),
+        (LARGE | {"patience": None, "question_price": (1, 6)}, Policy(18, careless=0.1), "asks more without gain"),
+    ],
+)
+def test_askers_on_the_boards_of_the_clusters(verdict, parameters, trained, outcome):
+    """8 by 8: one by one, all in one message, at random, not at all, and whatever it costs."""
+    assert verdict(parameters, Policy(2, careless=0.1), trained).outcome == outcome
+
+
 def test_a_partner_that_never_knows_teaches_nothing_and_who_asks_it_more_has_not_learnt(verdict):
     assert verdict(PATIENT, Policy(1.5), NEVER, partner="ignorant").outcome == "nothing to learn"
     assert verdict(PATIENT, SELDOM, Policy(9), partner="ignorant").outcome == "asks more without gain"
@@ -126,6 +148,7 @@ def test_pooled_the_run_is_the_unit(run):
         ({"rank": 0.5, "follows": 0.0}, "learnt to ask and not what", "but neither how many cells to ask for nor which"),
         ({"follows": 0.0}, "supported", "learnt to ask, and which cells to ask for"),
         ({}, "supported", "learnt how many cells to ask for, and which."),
+        ({"rank_unknown": 0.5}, "supported", "learnt how many cells to ask for, and of which kind."),
         ({"rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
         ({"pays": 0.0}, "gains without asking", "too little to beat a player that asks nothing"),
         ({"pays": 0.0, "asks": 0.001}, "gains without asking", "most of the gain comes without asking"),
