@@ -70,6 +70,36 @@ def test_the_best_question_looks_at_the_question_after_it(price):
     assert other_than_greedy
 
 
+@pytest.mark.slow
+def test_with_three_questions_left_two_steps_are_nearly_as_good_as_three():
+    """Exact for ten equally likely answers; with two questions left the rule is exact by itself."""
+    tenths, lost, worth = np.arange(0.05, 1, 0.1), [], []
+    for seed in range(8):
+        bounds, unasked = known_here_and_there(3, seed)
+
+        def value(bounds, unasked, cell, left):
+            """What it is worth to ask for `cell`, and then for the best `left` - 1 others; the partner knows all."""
+            now, rest = values_of_asking(bounds, 1.0)[cell], unasked.copy()
+            rest[cell] = False
+            if left == 1 or not rest.any():
+                return now
+            low, high = bounds[:, *cell]
+            later = (told(bounds, cell, low + (high + 1 - low) * share - 0.5) for share in tenths.tolist())
+            return now + np.mean([best(changed, rest, left - 1)[0] for changed in later])
+
+        def best(bounds, unasked, left, value=value):
+            if left == 1:
+                return max(0.0, values_of_asking(bounds, 1.0)[unasked].max()), None
+            return max((value(bounds, unasked, cell, left), cell) for cell in map(tuple, np.argwhere(unasked).tolist()))
+
+        optimum, _ = best(bounds, unasked, 3)
+        if (chosen := best_question(bounds, unasked, 3, 0.0, 1.0)) is None:
+            continue  # no answer can matter
+        lost.append(optimum - value(bounds, unasked, chosen, 3))
+        worth.append(optimum)
+    assert min(lost) > -1e-9 and 0 < np.mean(lost) < 0.01 * np.mean(worth)
+
+
 def test_nothing_is_asked_that_cannot_be_asked_or_does_not_pay():
     bounds, unasked = known_here_and_there(3, seed=0)
     assert best_question(bounds, unasked, 2, 0.0) is not None
