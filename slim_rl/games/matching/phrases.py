@@ -16,22 +16,27 @@ def _words(pattern: str, or_inside: str = "") -> re.Pattern[str]:
 
 THOUGHT = re.compile(r"<(think\w*)>.*?(?:</\1>|\Z)|\A.*</think\w*>", re.IGNORECASE | re.DOTALL)
 QUOTATION = re.compile(r""""[^"\n]*"|(?<!\w)'(?:[^'\n]|\b'\b)*'(?!\w)""")
-TABLE_ROW = re.compile(r"^.*\|.*\|.*$", re.MULTILINE)
+TABLE_ROW_OR_QUOTE = re.compile(r"^.*\|.*\|.*$|^[^\S\n]*>.*$", re.MULTILINE)
+NEW_LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
 EMPHASIS = re.compile(r"[*`]+(?=\S)|(?<=\S)[*`]+")
 PUNCTUATION = str.maketrans({"\u2019": "'", "\u2018": "'", "\u3002": ". ", "\u3001": ", "}) | str.maketrans(
     dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d", '"') | dict.fromkeys("\u2013\u2014", " - ")
 )
 SCRIPT_CHANGE = re.compile(r"(?<=[\u3040-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3040-\u9fff])")
 # "Ava - BLEU: ?" and "a ? for Ava" show a cell without a number; these marks ask nothing. Nor does "BLEU ?" next to
-# "Electra 40".
+# "Electra 40" or "Electra ?".
 BLANK = re.compile(
-    r"(?:(?<=[:=,(\[_])\s*[\[(_]?|\b(?P<verb>is|are|an?|as|with)\s+)\?+|(?<=\s)\?+(?=\s+[a-z])", re.IGNORECASE
+    r"(?:(?<=[-:=,(\[_\t]) *[\[(_]?|\b(?P<verb>is|are|an?|as|with)\s+)(?:\?+|[-_]+$)|(?<=\s)\?+(?= (?-i:[a-z]))",
+    re.IGNORECASE | re.MULTILINE,
 )
 SPACED_MARK = re.compile(r"(?<=\s)\?+")
-TOLD_CELL = re.compile(rf"\b(?:{'|'.join([*SHORT_PAPERS, *' '.join(REVIEWERS).split()])})\W{{0,4}}\d", re.IGNORECASE)
+_NAME = rf"\b(?:{'|'.join([*SHORT_PAPERS, *' '.join(REVIEWERS).split()])})"
+TOLD_CELL = re.compile(rf"{_NAME}\W{{0,4}}\d|\s\?\W{{1,9}}(?:\w+ )?{_NAME}\W{{0,3}}\s\?", re.IGNORECASE)
 
+# A new line or " / " may begin with the number of a list; such a number may also stand before a name inside a line.
 SENTENCE_END = re.compile(
-    rf"(?<=[.!?])\s+|\s+/\s+(?!(?:{'|'.join(SHORT_PAPERS)})\b)|\s*(?:\n|<br\s*/?>)\s*(?:\(?(?:\d+|[a-z])[.)]\s)?|;\s*",
+    rf"(?:\s*\n|\s/\s(?!(?:{'|'.join(SHORT_PAPERS)})\b))\s*(?:(?:[(q]?(?:\d+|[a-z]|[ivx]+)[.):]|#\d+|\d -)\s)?"
+    rf"|\s\(?(?:1|(?<![:=] )\d)[.)]\s(?={_NAME})|(?<=[.!?])\s+|;\s*",
     re.IGNORECASE,
 )
 
@@ -45,7 +50,7 @@ OPENS = _words(r"""
     | (?:what|which) [ ] (?:paper|reviewer|people)s?
     | (?:do|did|would|could|can|will|have) [ ] (?:you|u|ya) (?:[ ]please)? (?:[ ](?:tell|give|send|show|let)[ ]me)?
     | (?:can|could|may) [ ]i[ ] (?:get|have|ask|know|see|hear)
-    | (?:please[ ])? (?:tell|give|send|show|remind) [ ]me | (?:do[ ])?let[ ]me[ ](?:know|ask)
+    | (?:(?:please|do)[ ])? (?:(?:tell|give|send|show|remind)[ ]me | let[ ]me[ ](?:know|ask))
 """)
 # What begins a request in the middle of a sentence.
 REQUESTS = _words(r"""
@@ -86,12 +91,16 @@ TOPIC = re.compile(
 # What was asked or told before, may be asked, or need not be told is not asked for.
 RECALLS = _words(
     r"""
-    (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned)
-    | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
+    (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned|wrote)
+    | your[ ]question | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
     | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want|tell|share) | later
 """,
     or_inside="谢谢",
+)
+# What comes after "You asked:" is a quotation.
+QUOTES = re.compile(
+    r"\b(?:you\S*(?: have| just| already)* (?:asked|said|wrote)(?: me)?|your question(?: was)?) ?[:(]$", re.IGNORECASE
 )
 OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] ){0,60} \b (?:share|tell|give|provide|show|send|offer|gave)")
 
@@ -168,8 +177,14 @@ LISTED_WORDS = BARE_WORDS | FOLLOW_UP_WORDS | {"unknown"}
 ASKS_BARE = _words(r"scores? | values? | same[ ]question | next")
 # A request that lists the pairs below it or in the next clause.
 ANNOUNCES = _words(
-    r"following | below | these | those | (?:one|a[ ]few|some)[ ](?:\w+[ ])?(?:score|value|number|cell|pair)s?"
+    r"following | below | th(?:ese|ose|em) | (?:one|a[ ]few|some)[ ](?:\w+[ ])?(?:score|value|number|cell|pair)s?"
 )
-OPINION = _words("think|feel|opinion|looks?|sounds?")
+OPINION = _words("think|feel|thoughts?|views?|feedback|opinion|looks?|sounds?")
+# With one of these words, a list of pairs asks for scores: "Please tell me Ava on BLEU, Daniel on GloVe, ...".
+TELLS = _words(r"""
+    (?:know | (?:tell|give|send|show|remind)[ ]me) (?![ ]if) | (?:do|can|could|may)[ ](?:you|i)[ ](?:have|see|get)
+    | share | provide | reveal | specify | request(?:ing)? | ask(?:ing)? | answer | fill | learn | hear | need | curious
+    | looking[ ]for | help[ ]me | please(?=:) | (?:\A | please | you) \W* (?:list | report | state | return)
+""")
 PERSON = _words("he|she|they|his|her|him|their|them")
 PLACE = _words("(?:that|this|the[ ]same)[ ](?:paper|one)|it|(?<!is[ ])there")

@@ -100,21 +100,23 @@ def _read(text: str, size: int) -> _Reading:
     asks_anything, cells = False, list[Pair]()
     before, listing = _NOTHING, False
     for part in _clauses(text):
+        if phrases.QUOTES.search(before.text):
+            before = _NOTHING
+            continue
         clause = _Clause(part, size, first=not before.mentions)
         asks = _asks(part)
         follows = clause.only_a_name and bool(before.mentions)
         follows = follows and (before.said == "asked" or (asks and before.only_a_name))
         asks = asks or follows or clause.only_a_score or (_wants(part) and bool(clause.kinds or part.endswith(":")))
-        if _suggests(part) or (asks and _assigns(clause)):
+        # The lines below "Please tell me your scores for:"
+        listing = listing and bool(clause.kinds) and clause.words <= phrases.LISTED_WORDS
+        if _suggests(part) or (asks and not listing and _assigns(clause)):
             clause.said, listing = "suggested", False
-        else:
-            # The lines below "Please tell me your scores for:"
-            listing = listing and bool(clause.kinds) and clause.words <= phrases.LISTED_WORDS
-            if listing or (asks and not _states(part)):
-                clause.said, clause.mentions = "asked", _completed(clause, before, follows)
-                cells += named_pairs(clause.mentions, part)
-                announces = not clause.mentions and phrases.ANNOUNCES.search(part)
-                listing = listing or part.endswith(":") or bool(announces)
+        elif listing or (asks and not _states(part)):
+            clause.said, clause.mentions = "asked", _completed(clause, before, follows)
+            cells += named_pairs(clause.mentions, part)
+            announces = part.endswith(":") or (not clause.mentions and phrases.ANNOUNCES.search(part))
+            listing = listing or bool(announces and _for_scores(part))
         asks_anything, before = asks_anything or asks, clause
     return _Reading(asks_anything, tuple(dict.fromkeys(cells)))
 
@@ -127,13 +129,13 @@ def _clauses(text: str) -> Iterator[str]:
 
 def _addressed(text: str) -> str:
     """What a message says to the partner, in plain characters; a "?" that stands for a number becomes "unknown"."""
-    text = phrases.THOUGHT.sub("", text).strip()
+    text = phrases.NEW_LINE.sub("\n", phrases.THOUGHT.sub("", text)).strip()
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(phrases.PUNCTUATION)
         text = phrases.SCRIPT_CHANGE.sub(" ", text).strip()
     if text[:1] == text[-1:] == '"' and text.count('"') == 2:
         text = text.strip('"')
-    text = phrases.QUOTATION.sub(_without_sentences, phrases.TABLE_ROW.sub("", text))
+    text = phrases.QUOTATION.sub(_without_sentences, phrases.TABLE_ROW_OR_QUOTE.sub("", text))
     text = phrases.BLANK.sub(r"\g<verb> unknown", phrases.EMPHASIS.sub("", text))
     return phrases.SPACED_MARK.sub("unknown", text) if " ?" in text and phrases.TOLD_CELL.search(text) else text
 
@@ -183,9 +185,16 @@ def _suggests(clause: str) -> bool:
     return suggestion is not None and (score is None or suggestion.start() < score.start())
 
 
+def _for_scores(clause: str) -> bool:
+    """Whether a clause that asks speaks of scores, or of telling and not of an opinion."""
+    return bool(phrases.SCORE.search(clause) or (phrases.TELLS.search(clause) and not phrases.OPINION.search(clause)))
+
+
 def _assigns(clause: _Clause) -> bool:
     """Whether a clause lists the pairs of an assignment: "Ava on BLEU, Daniel on GloVe, Sofia on Electra?"."""
-    if len(clause.mentions) < 4 or phrases.SCORE.search(clause.text):
+    # No assignment gives a name twice.
+    twice = clause.words <= phrases.LISTED_WORDS and len({name[:2] for name in clause.mentions}) < len(clause.mentions)
+    if len(clause.mentions) < 4 or twice or _for_scores(clause.text):
         return False
     return len(_runs(clause.mentions)) > (3 if phrases.OPINION.search(clause.text) else 5)
 

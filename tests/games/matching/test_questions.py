@@ -86,6 +86,20 @@ RECITED = [
     "I see a ? for Ava Li on BLEU and a ? for Daniel Nguyen on Electra.",
     "| Question | Answer |\n|---|---|\n| Ava Li on BLEU? | 34 |\n| Daniel Nguyen on Electra? | - |",
     "Unknown to me: Ava Li/BLEU, Daniel Nguyen/Electra.",
+    "Ava Li: BLEU ?, Electra ?, GloVe ?\nDaniel Nguyen: BLEU ?, Electra ?, GloVe ?\nSofia Patel: BLEU ?, Electra ?",
+    "BLEU: Ava Li ?, Daniel Nguyen ?; Electra: Ava Li ?, Daniel Nguyen ?",
+    "Ava Li: BLEU -> ?, Electra -> ?\nDaniel Nguyen: BLEU -> ?, Electra -> ?",
+    "Ava Li BLEU ? Electra ?\nDaniel Nguyen BLEU ? Electra ?",
+    "Ava Li - BLEU - ?\nAva Li - Electra - ?\nDaniel Nguyen - BLEU - ?",
+    "Ava Li: BLEU - ?/100, Electra - ?/100",
+    "Ava Li\tBLEU\t?\nAva Li\tElectra\t34\nDaniel Nguyen\tBLEU\t?",
+    "Ava Li's score for BLEU: -\nDaniel Nguyen's score for Electra: ___",
+    "> What is Ava Li's score for BLEU?\nIt is 57.",
+    "57.<br/>> What is Ava Li's score for BLEU? And for Electra?",
+    "You asked: What is Ava Li's score for BLEU?",
+    "You've just asked me: Can you tell me Ava Li's score for BLEU? It is 57.",
+    "You wrote:\nWhat is Ava Li's score for BLEU?",
+    "Your question was: What is Ava Li's score for BLEU?",
 ]
 
 
