@@ -102,8 +102,9 @@ def score_people(path: Path, messages: Sequence[Message], show_errors: bool) -> 
 
 
 def score_models(path: Path, messages: Sequence[Message], show_errors: bool) -> None:
-    for split in ("tuning", "kept_apart"):
-        part = [message for message in messages if message["split"] == split]
+    splits = [message.get("split", "tuning") for message in messages]
+    for split in dict.fromkeys(splits):
+        part = [message for message, of in zip(messages, splits, strict=True) if of == split]
         wrong = [message for message in part if cells(message["text"]) != message["asked"]]
         right = len(part) - len(wrong)
         print(f"{path.name}, {split}: cells read exactly in {right} of {len(part)} messages ({right / len(part):.3f})")
