@@ -85,11 +85,9 @@ class Group(NamedTuple):
     """What sets them apart from other groups of their game."""
     runs: tuple[Run, ...]
     compared: Compared
-
-    @property
-    def name(self) -> str:
-        """The names of its runs without their numbers: "seed" of "seed-0" and "seed-1"."""
-        return ", ".join(dict.fromkeys(re.sub(r"(?<=\w)-\d+$", "", run.name) for run in self.runs))
+    name: str = ""
+    """The names of its runs without their numbers, "seed" of "seed-0" and "seed-1"; with its label where another group
+    has the same."""
 
     @property
     def columns(self) -> list[Column]:
@@ -135,7 +133,15 @@ def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, 
         named = [game] * (len(games) > 1) + [apart] * bool(apart)
         columns = compared(members[0].study, [run.metrics for run in one_of_each_seed(members)])
         labelled.append(Group(": ".join(named) or "all runs", tuple(members), columns))
-    return sorted(labelled, key=lambda group: -len(group.pooled_runs))
+    return sorted(_named(labelled), key=lambda group: -len(group.pooled_runs))
+
+
+def _named(groups: Sequence[Group]) -> list[Group]:
+    names = [", ".join(dict.fromkeys(re.sub(r"(?<=\w)-\d+$", "", run.name) for run in group.runs)) for group in groups]
+    return [
+        group._replace(name=f"{name} ({group.label})" if names.count(name) > 1 else name)
+        for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def draw(groups: Sequence[Group]) -> Figure:

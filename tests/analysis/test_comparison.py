@@ -58,6 +58,14 @@ def test_runs_of_several_games_are_told_apart_by_their_game_and_not_by_all_its_p
     ]
 
 
+def test_groups_of_one_name_are_told_apart(tmp_path):
+    other = run("seed-7", 7, 0.9, "dialop")
+    assert [g.name for g in group([*RUNS[:1], RUNS[2], other])] == [
+        "seed (games.game.selection = stakes)",
+        "seed (games.game.selection = dialop)",
+    ]
+
+
 def test_the_page_shows_every_run_and_the_pool(tmp_path):
     groups = group(RUNS)
     save(draw(groups), tmp_path, "runs")
@@ -69,5 +77,5 @@ def test_the_page_shows_every_run_and_the_pool(tmp_path):
         re.findall(r"<td.*?>\s*([\d.]+)", row) for row in re.findall(r"<tr><th scope=.row.>.*?</tr>", page, re.DOTALL)
     ]
     assert rows == [["0.800"] * 4, ["0.980", "0.960", "0.980", "1.000"], ["0.800"], ["0.900"]]
-    assert page.count("Supported: it does.") == 5 and "The diamond is a mark." in page and "nan" not in page
+    assert page.count("Supported: it does.") == 8 and "The diamond is a mark." in page and "nan" not in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)

@@ -6,6 +6,7 @@ import pandas as pd
 
 from slim_rl.analysis.comparison import Run, draw, draw_curves, grouped, render
 from slim_rl.analysis.figures import save
+from slim_rl.studies.asking.criteria import criteria
 from stages.compare import compared, runs
 from tests.studies.runs import report_on, write_matches
 
@@ -33,12 +34,14 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     """Of the study asking, whose tables over training are drawn."""
     numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.93, "useful_base": 1,
                "useful_trained": 2.7, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.01, "over_asking_on": 0.02,
-               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
+               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "rank_unknown": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
 
-    def run(seed):
+    now = criteria().version
+
+    def run(seed, version=now):
         metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in numbers.items()}
         curves = pd.DataFrame({"step": [0, 1], "reward": [0.8, 0.9 + seed / 100], "cells_asked": [1, 2]})
-        verdict = {"verdict": "Supported: yes.", "outcome": "supported"}
+        verdict = {"verdict": "Supported: yes.", "outcome": "supported", "criteria": version}
         return Run(f"seed-{seed}", "matching", "asking", metrics | verdict, {"seed": seed}, lambda table: curves)
 
     [group] = grouped([run(seed) for seed in range(3)], compared)
@@ -54,6 +57,10 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     [copied] = grouped([*map(run, range(3)), run(2)._replace(name="seed-2 again")], compared)
     assert len(copied.runs) == 4 and copied.compared.verdict == group.compared.verdict
     assert copied.pooled("comparison.gain") == group.pooled("comparison.gain")
+    [older] = grouped([run(0), run(1, version=1)], compared)
+    assert older.compared.verdict.startswith(
+        "Not pooled: some of these runs were not judged by the criteria of version"
+    )
     [alone] = grouped([run(0)], compared)
     assert alone.compared.verdict == ""
     without = alone._replace(runs=(alone.runs[0]._replace(read=lambda table: None),))

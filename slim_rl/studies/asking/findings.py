@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, estimate, rank_correlation, step_estimates
+from slim_rl.analysis.statistics import WINDOW, estimate, paired_difference, rank_correlation, step_estimates
 from slim_rl.studies.asking import verdict
+from slim_rl.studies.asking.criteria import criteria
 from slim_rl.studies.asking.measures import MEASURES, Measure, Sample
 from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
@@ -122,15 +123,15 @@ class Findings:
 
     @cached_property
     def gain_kept(self) -> float:
-        """The gain of training where the partner answers in wordings that training did not have, as a share of that on
-        the held-out boards; NaN if it was not played."""
-        there = self.transfer.get("wordings", {})
-        gains = [
-            players["trained"].estimates["reward"].mean - players["base"].estimates["reward"].mean
-            for players in (there, self.held_out)
-            if {*MODELS} <= players.keys()
-        ]
-        return gains[0] / gains[1] if len(gains) == 2 and gains[1] > 0 else math.nan
+        """The gain of training where the partner answers in wordings that training did not have, as a share of that with
+        the usual wordings on the same boards; NaN if it was not played or there is no clear gain."""
+        there = {model: sample.episodes for model, sample in self.transfer.get("wordings", {}).items()}
+        if not ({*MODELS} <= there.keys() and self.evidence.gain.low > 0):
+            return math.nan
+        boards = there["trained"]["game_id"]
+        here = {model: self._frames[model][self._frames[model]["game_id"].isin(boards)] for model in MODELS}
+        gains = [paired_difference(players["trained"], players["base"], "reward").mean for players in (there, here)]
+        return gains[0] / gains[1] if gains[1] > 0 else math.nan
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
@@ -176,6 +177,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},
         **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
         "outcome": findings.verdict.outcome,
+        "criteria": criteria().version,
     }
 
 

@@ -12,6 +12,8 @@ ReferenceName = Annotated[
     str, Field(pattern=r"^(random|own-view|bayes|greedy|optimal|asks-(\d+|all)-(random|table|unknown|useful))$")
 ]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
+ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
+"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
 FAITHFUL = {"size": 8, "selection": "dialop"}
 """Parameters of the boards that people played."""
 

@@ -27,12 +27,10 @@ from slim_rl.runtime.files import write_text
 from slim_rl.studies.asking import transfer
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
 from slim_rl.studies.asking.forced import asking_maker, forbidden_maker, given_maker
-from slim_rl.studies.asking.parameters import FAITHFUL, Parameters, board_of
+from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, Parameters, board_of
 from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
-ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
-"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
 _LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
 

@@ -119,6 +119,8 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
     """By the same criteria, the run as the unit."""
     if len(metrics) < 2:
         return ""
+    if any(run.get("criteria") != criteria().version for run in metrics):
+        return f"Not pooled: some of these runs were not judged by the criteria of version {criteria().version}."
     prefix = "comparison."
     runs = [{n.removeprefix(prefix): v for n, v in run.items() if n.startswith(prefix)} for run in metrics]
     found = pooled_evidence(runs)
@@ -138,21 +140,21 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 _COLUMNS = (
-    Column("Reward, base model", "base.reward"),
-    Column("trained model", "trained.reward"),
-    Column("base model, told not to stop", "base-asks-on.reward"),
-    Column("and to ask for unknown scores alone", "base-asks-unknown.reward"),
-    Column("optimal asker", "optimal.reward"),
+    Column("Reward: base model", "base.reward"),
+    Column("Reward: trained model", "trained.reward"),
+    Column("Reward: base, told not to stop", "base-asks-on.reward"),
+    Column("Reward: the same, unknown scores alone", "base-asks-unknown.reward"),
+    Column("Reward: optimal asker", "optimal.reward"),
     Column("Trained less told not to stop", "comparison.over_asking_on", "+.3f"),
-    Column("Trained less told both", "comparison.over_asking_unknown", "+.3f"),
+    Column("Trained less the same, unknown scores alone", "comparison.over_asking_unknown", "+.3f"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
-    Column("Cells asked, base model", "base.cells_asked", ".2f"),
-    Column("trained model", "trained.cells_asked", ".2f"),
-    Column("Follows the limits, trained less base", "comparison.follows", "+.2f"),
-    Column("Rank of the cells", "trained.rank", ".3f"),
-    Column("among unknown ones", "trained.rank_unknown", ".3f"),
-    Column("Share of unknown ones, base model", "base.unknown_share", ".0%"),
-    Column("trained model", "trained.unknown_share", ".0%"),
+    Column("Cells asked: base model", "base.cells_asked", ".2f"),
+    Column("Cells asked: trained model", "trained.cells_asked", ".2f"),
+    Column("Correlation with patience or price: trained less base", "comparison.follows", "+.2f"),
+    Column("Rank of the trained model's cells", "trained.rank", ".3f"),
+    Column("Rank of the unknown ones among themselves", "trained.rank_unknown", ".3f"),
+    Column("Share of unknown ones: base model", "base.unknown_share", ".0%"),
+    Column("Share of unknown ones: trained model", "trained.unknown_share", ".0%"),
     Column("Gain kept in unseen wordings", "transfer.gain_kept", ".0%"),
     Column("Asks more", "transplant.asks_more", "+.3f"),
     Column("Asks better", "transplant.asks_better", "+.3f"),

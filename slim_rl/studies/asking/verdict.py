@@ -15,15 +15,14 @@ import pandas as pd
 
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference, pooled, unknown
 from slim_rl.studies.asking.criteria import Criteria, criteria
+from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN
 from slim_rl.studies.asking.transplant import Transplant
 
-ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
-"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
 AT_RANDOM = "asks-all-random"
 """The player without a model that asks for random cells as long as it can."""
 
 Outcome = Literal[
-    "supported", "learnt how many and not which", "learnt to ask and not what", "a rule does as well",
+    "supported", "learnt how many and not which", "learnt to ask and not what", "no better than a rule",
     "asks more without gain", "gains without asking", "not supported", "nothing to learn",
     "invalid test: the boards leak", "too little data",
 ]  # fmt: skip
@@ -61,7 +60,7 @@ class Evidence:
     leak: Estimate
     """The player that asks nothing and infers, less what its own view alone is worth."""
     choice: Estimate
-    """The best player less AT_RANDOM."""
+    """`optimal` less AT_RANDOM."""
     rank: Estimate
     """Of the cells that the trained model asked for; see `choices`."""
     rank_unknown: Estimate
@@ -140,7 +139,7 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         over_asking_unknown=less(trained, ASKS_UNKNOWN),
         room=over_own_view(best),
         leak=over_own_view(bayes),
-        choice=less(best, AT_RANDOM),
+        choice=less(best, AT_RANDOM) if "optimal" in players else unknown(),
         rank=estimate(trained, "rank", "ranked") if "rank" in trained else unknown(),
         rank_unknown=estimate(trained, "rank_unknown", "ranked_unknown") if "rank" in trained else unknown(),
         follows=_follows(base, trained),
@@ -224,11 +223,13 @@ def judge(found: Evidence) -> Verdict:
             f"{found.leak.mean:.3f} more than its view is worth, of {found.room.mean:.3f} that asking can earn. {said}"
         )
     elif earns and asks and causes and beats_a_rule and not beats_a_rule.met:
-        outcome, rule = "a rule does as well", "the base model that is told not to stop earns as much without training"
-        text = f"Not supported: {rule}. {said}"
+        outcome, rule = "no better than a rule", "the base model that is told not to stop, which takes no training"
+        text = f"Not supported: it is not shown to earn more than {rule}. {said}"
     elif earns and asks and causes:
-        what, outcome = _what_was_learnt(follows, chooses, of_a_kind=found.rank_unknown.low <= 0.5)
+        what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
+        if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
+            text += " But it is not shown to beat two rules without training: the base model that is told not to stop, and to ask for unknown scores alone."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
@@ -300,8 +301,8 @@ def _follows_the_limits(found: Evidence, c: Criteria) -> Criterion | None:
 
 
 def _chooses(found: Evidence, c: Criteria) -> Criterion | None:
-    """None if it matters little which cells are asked for."""
-    if not found.choice.mean >= c.min_choice:
+    """None if it is known that it matters little which cells are asked for."""
+    if found.choice.mean < c.min_choice:
         return None
     return Criterion(
         found.rank.low >= c.min_rank,
@@ -318,11 +319,16 @@ def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_
             it is because it knows nothing of them.
     """
     many = follows is not None and follows.met
-    if chooses is None:
-        return ("how many cells to ask for" if many else "to ask"), "supported"
-    if chooses.met:
+    if chooses is not None and chooses.met:
         which = "of which kind" if of_a_kind else "which" if many else "which cells to ask for"
         return f"{'how many cells to ask for' if many else 'to ask'}, and {which}", "supported"
+    if chooses is None and (many or follows is None):
+        return ("how many cells to ask for" if many else "to ask"), "supported"
     if many:
         return "how many cells to ask for, and not which", "learnt how many and not which"
-    return "to ask, but neither how many cells to ask for nor which", "learnt to ask and not what"
+    if follows is None:
+        return "to ask, and not which cells to ask for", "learnt to ask and not what"
+    neither = (
+        "and not how many cells to ask for" if chooses is None else "but neither how many cells to ask for nor which"
+    )
+    return f"to ask, {neither}", "learnt to ask and not what"

@@ -57,10 +57,12 @@ def test_the_cells_of_one_message_count_one_after_another():
 
 def test_cells_of_which_it_knew_nothing_are_ranked_among_themselves():
     rough = np.zeros((3, 3), bool)
-    rough[tuple(BEST)] = True
-    found = judged(ask(SECOND), ask(BEST), ask(SECOND), ask(WORST), PROPOSAL, rough=rough)
+    rough[tuple(WORST)] = True
+    found = judged(ask(SECOND), PROPOSAL, rough=rough)
+    assert (found["rank"], found["rank_unknown"]) == (0.5, 0)
+    found = judged(ask(SECOND), ask(WORST), ask(SECOND), ask(BEST), PROPOSAL, rough=rough)
     assert (found["chosen"], found["chosen_unknown"]) == (3, 2)  # the second time it was no longer open
-    assert (found["rank_unknown"], found["ranked_unknown"]) == (1, 1)  # the last one of its kind is no choice
+    assert found["ranked_unknown"] == 1  # the last one of its kind is no choice
 
 
 def test_what_cannot_matter_is_pointless():
