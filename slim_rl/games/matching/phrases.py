@@ -26,7 +26,7 @@ SCRIPT_CHANGE = re.compile(r"(?<=[\u3040-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\
 # "Ava - BLEU: ?" and "a ? for Ava" show a cell without a number; these marks ask nothing. Nor does "BLEU ?" next to
 # "Electra 40" or "Electra ?".
 BLANK = re.compile(
-    r"(?:(?<=[-:=,(\[_\t]) *[\[(_]?|\b(?P<verb>is|are|an?|as|with)\s+)(?:\?+|[-_]+$)|(?<=\s)\?+(?= (?-i:[a-z]))",
+    r"(?:(?<=[-:=,(\[_\t]) *[\[(_]?|\b(?P<verb>is|are|an?|as|with)\s+)(?:\?+|[-_]{1,9}$)|(?<=\s)\?+(?= (?-i:[a-z]))",
     re.IGNORECASE | re.MULTILINE,
 )
 SPACED_MARK = re.compile(r"(?<=\s)\?+")
@@ -92,15 +92,17 @@ TOPIC = re.compile(
 RECALLS = _words(
     r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned|wrote)
-    | your[ ]question | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
+    | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
     | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want|tell|share) | later
 """,
     or_inside="谢谢",
 )
-# What comes after "You asked:" is a quotation.
-QUOTES = re.compile(
-    r"\b(?:you\S*(?: have| just| already)* (?:asked|said|wrote)(?: me)?|your question(?: was)?) ?[:(]$", re.IGNORECASE
+# What comes after "You asked:" is a quotation: a sentence, or a line below it and those that list or name something.
+QUOTED = re.compile(
+    r"\b(?:you\S*(?: have| just| already)* (?:asked|said|wrote)(?: me)?|your questions?(?: was| were)?) ?[:(]"
+    rf"(?:[^\S\n]*[^\s?!.][^\n?!.]*[?!.]*|\s*\n[^\n]+(?:\n\s*(?:[-*\d]|{_NAME})[^\n]*)*)",
+    re.IGNORECASE,
 )
 OFFERS = _words(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] ){0,60} \b (?:share|tell|give|provide|show|send|offer|gave)")
 
@@ -186,5 +188,7 @@ TELLS = _words(r"""
     | share | provide | reveal | specify | request(?:ing)? | ask(?:ing)? | answer | fill | learn | hear | need | curious
     | looking[ ]for | help[ ]me | please(?=:) | (?:\A | please | you) \W* (?:list | report | state | return)
 """)
+# A list of pairs next to one of these words is up for a decision.
+DECIDES = _words("whether|yes|good|better|best|plan|assignments?|final|work(?:s|ing)?|decide")
 PERSON = _words("he|she|they|his|her|him|their|them")
 PLACE = _words("(?:that|this|the[ ]same)[ ](?:paper|one)|it|(?<!is[ ])there")

@@ -100,9 +100,6 @@ def _read(text: str, size: int) -> _Reading:
     asks_anything, cells = False, list[Pair]()
     before, listing = _NOTHING, False
     for part in _clauses(text):
-        if phrases.QUOTES.search(before.text):
-            before = _NOTHING
-            continue
         clause = _Clause(part, size, first=not before.mentions)
         asks = _asks(part)
         follows = clause.only_a_name and bool(before.mentions)
@@ -135,7 +132,8 @@ def _addressed(text: str) -> str:
         text = phrases.SCRIPT_CHANGE.sub(" ", text).strip()
     if text[:1] == text[-1:] == '"' and text.count('"') == 2:
         text = text.strip('"')
-    text = phrases.QUOTATION.sub(_without_sentences, phrases.TABLE_ROW_OR_QUOTE.sub("", text))
+    text = phrases.QUOTED.sub("", phrases.TABLE_ROW_OR_QUOTE.sub("", text))
+    text = phrases.QUOTATION.sub(_without_sentences, text)
     text = phrases.BLANK.sub(r"\g<verb> unknown", phrases.EMPHASIS.sub("", text))
     return phrases.SPACED_MARK.sub("unknown", text) if " ?" in text and phrases.TOLD_CELL.search(text) else text
 
@@ -186,8 +184,9 @@ def _suggests(clause: str) -> bool:
 
 
 def _for_scores(clause: str) -> bool:
-    """Whether a clause that asks speaks of scores, or of telling and not of an opinion."""
-    return bool(phrases.SCORE.search(clause) or (phrases.TELLS.search(clause) and not phrases.OPINION.search(clause)))
+    """Whether a clause that asks speaks of scores, or of telling and not of an opinion or a decision."""
+    judged = phrases.OPINION.search(clause) or phrases.DECIDES.search(clause)
+    return bool(phrases.SCORE.search(clause) or (phrases.TELLS.search(clause) and not judged))
 
 
 def _assigns(clause: _Clause) -> bool:
