@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from slim_rl.core.parameters import GameParameters, PlayerName
+from slim_rl.games.matching.wordings import Wordings
 
 MAX_SCALE = 1000.0
 """The largest private scale factor; DialOp's own game goes up to 10."""
@@ -50,8 +51,8 @@ class Parameters(GameParameters):
     question_price: tuple[int, int] = (0, 0)
     """Bounds of what each cell asked for costs the one who asks, in percent of the best sum; drawn uniformly for each
     game and told."""
-    held_out_wordings: bool = False
-    """Scripted partners answer in the wordings that are kept for evaluation."""
+    wordings: Wordings = "usual"
+    """In which wordings scripted partners answer; the others are kept for evaluation."""
     instructions: Literal["full", "short"] = "full"
     """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
     has learnt."""

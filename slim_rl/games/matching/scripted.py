@@ -34,7 +34,7 @@ class ShyPartner(ScriptedPlayer):
 
     def __init__(self, view: View, parameters: Parameters, limits: Limits, seed: int, ignorant: bool = False):
         self._view, self._always_accept, self._ignorant = view, parameters.always_accept, ignorant
-        self._held_out, self._rng = parameters.held_out_wordings, random.Random(seed)
+        self._wordings, self._rng = parameters.wordings, random.Random(seed)
         self._left = np.inf if limits.patience is None else limits.patience
 
     def turn(self, observation: str) -> str:
@@ -54,7 +54,7 @@ class ShyPartner(ScriptedPlayer):
 
     def _answer(self, pair: tuple[int, int], naming: bool) -> str:
         number = -1 if self._ignorant else int(self._view.numbers[pair])
-        return answer(*pair, number, self._rng, self._held_out, naming)
+        return answer(*pair, number, self._rng, self._wordings, naming)
 
     def _likes(self, said: str) -> bool:
         if self._always_accept:

@@ -1,6 +1,7 @@
 """How scripted players ask and answer: several wordings of each, some of them kept for evaluation alone."""
 
 import random
+from typing import Literal
 
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
 
@@ -34,7 +35,17 @@ HELD_OUT_ANSWERS = (
     "{reviewer}'s {paper}: {number}.",
     "I get {reviewer} on {paper}: {number}.",
 )
+REORDERED_ANSWERS = (
+    "{number} is {reviewer}'s score for {paper}.",
+    "{paper} for {reviewer} is {number}.",
+    "I see {number}.",
+)
+"""All others name reviewer, paper and number in this order."""
 HELD_OUT_UNKNOWN = ("I do not see {reviewer}'s score on {paper}.", "I do not know that score.")
+Wordings = Literal["usual", "held-out", "reordered"]
+_ANSWERS: dict[Wordings, tuple[str, ...]] = {
+    "usual": ANSWERS, "held-out": HELD_OUT_ANSWERS, "reordered": REORDERED_ANSWERS,
+}  # fmt: skip
 
 
 def question(reviewer: int, paper: int, rng: random.Random | None = None, exactly: bool = False) -> str:
@@ -49,20 +60,18 @@ def answer(
     paper: int,
     number: int,
     rng: random.Random | None = None,
-    held_out: bool = False,
+    wordings: Wordings = "usual",
     naming: bool = False,
 ) -> str:
     """A shy answer to a question about one pair; the first wording without `rng`.
 
     Args:
         number: -1 for a score that the speaker does not see.
-        held_out: in a wording that is kept for evaluation.
         naming: in a wording that names the pair.
     """
-    known = HELD_OUT_ANSWERS if held_out else ANSWERS
-    unknown = HELD_OUT_UNKNOWN if held_out else UNKNOWN
-    wordings: tuple[str, ...] = known if number >= 0 else unknown
+    unknown = UNKNOWN if wordings == "usual" else HELD_OUT_UNKNOWN
+    some: tuple[str, ...] = _ANSWERS[wordings] if number >= 0 else unknown
     if naming:
-        wordings = tuple(wording for wording in wordings if "{reviewer}" in wording)
-    wording = rng.choice(wordings) if rng else wordings[0]
+        some = tuple(wording for wording in some if "{reviewer}" in wording)
+    wording = rng.choice(some) if rng else some[0]
     return wording.format(reviewer=REVIEWERS[reviewer], paper=SHORT_PAPERS[paper], number=number)

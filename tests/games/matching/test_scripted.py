@@ -44,20 +44,18 @@ def numbers_in(text):
         ("What is Ava Li's score for GloVe?", []),
     ],
 )
-@pytest.mark.parametrize("held_out", [False, True])
-def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question, number, held_out):
-    replies = {partner(seed=seed, held_out_wordings=held_out)(f"[message] {question}") for seed in range(20)}
+@pytest.mark.parametrize("wordings", ["usual", "held-out", "reordered"])
+def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question, number, wordings):
+    replies = {partner(seed=seed, wordings=wordings)(f"[message] {question}") for seed in range(20)}
     assert len(replies) > 1
     for reply in replies:
         assert numbers_in(reply) == number and ("I do not" in reply) == (not number)
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_several_answers_in_one_message_say_what_each_is_about(held_out):
+@pytest.mark.parametrize("wordings", ["usual", "held-out", "reordered"])
+def test_several_answers_in_one_message_say_what_each_is_about(wordings):
     for seed in range(20):
-        reply = partner(seed=seed, held_out_wordings=held_out)(
-            "[message] Ava on BLEU? Daniel on GloVe? And Ava on GloVe?"
-        )
+        reply = partner(seed=seed, wordings=wordings)("[message] Ava on BLEU? Daniel on GloVe? And Ava on GloVe?")
         assert told_numbers(reply, 3) == (((0, 0), "57"), ((1, 2), "5"))
         assert "Ava Li's score" in reply.rpartition("I do not")[2]
 

@@ -13,6 +13,7 @@ from slim_rl.games.matching.wordings import (
     HELD_OUT_ANSWERS,
     HELD_OUT_UNKNOWN,
     QUESTIONS,
+    REORDERED_ANSWERS,
     UNKNOWN,
     VAGUE,
     answer,
@@ -45,11 +46,13 @@ def tokenizer():
 
 
 def test_held_out_wordings_are_new_sentences_of_words_that_occur(tokenizer):
-    assert not {*HELD_OUT_ANSWERS, *HELD_OUT_UNKNOWN} & {*QUESTIONS, *ANSWERS, *UNKNOWN, *VAGUE}
-    for pair, number in product(product(range(3), range(3)), (-1, 0, 42, 99)):
-        said = {answer(*pair, number, random.Random(seed), held_out=True) for seed in range(50)}
+    kept = {"held-out": HELD_OUT_ANSWERS, "reordered": REORDERED_ANSWERS}
+    shown = {*QUESTIONS, *ANSWERS, *UNKNOWN, *VAGUE}
+    assert not {*HELD_OUT_ANSWERS, *REORDERED_ANSWERS, *HELD_OUT_UNKNOWN} & shown
+    for pair, number, name in product(product(range(3), range(3)), (-1, 0, 42, 99), kept):
+        said = {answer(*pair, number, random.Random(seed), name) for seed in range(50)}
         known = {answer(*pair, number, random.Random(seed)) for seed in range(50)}
-        assert len(said) == len(HELD_OUT_ANSWERS if number >= 0 else HELD_OUT_UNKNOWN) and not said & known
+        assert len(said) == len(kept[name] if number >= 0 else HELD_OUT_UNKNOWN) and not said & known
         for text in said | known:
             tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode("[message] " + text, add_special_tokens=False))
             assert not any(token.startswith("<0x") for token in tokens), tokens
