@@ -195,8 +195,8 @@ def judge(found: Evidence) -> Verdict:
         ),
         Criterion(
             found.useful_trained >= c.min_cells and found.pays.low > 0,
-            f"It asks, and earns more than a player that asks nothing and infers: {many} useful cells a game ({few} "
-            f"before); {found.pays.text('+.3f')} above that player. Required: {c.min_cells} cells, and above 0.",
+            f"It asks: {many} useful cells a game ({few} before), and earns {found.pays.text('+.3f')} more than a player "
+            f"that asks nothing and infers. Required: {c.min_cells} cells, and above 0.",
         ),
         _asking_is_why(found, asks_more, c),
     ]
@@ -229,7 +229,7 @@ def judge(found: Evidence) -> Verdict:
         what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
         if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
-            text += " But it is not shown to beat two rules without training: the base model that is told not to stop, and to ask for unknown scores alone."
+            text += " But a base model that is told not to stop, and to ask for unknown scores alone, is not shown to earn less."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:

@@ -151,7 +151,7 @@ def test_pooled_the_run_is_the_unit(run):
         ({"follows": math.nan, "choice": 0.0}, "supported", "learnt to ask."),
         ({"follows": math.nan, "rank": 0.5}, "learnt to ask and not what", "learnt to ask, and not which cells to ask for"),
         ({"choice": math.nan, "rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
-        ({"over_asking_unknown": -0.01}, "supported", "But it is not shown to beat two rules without training"),
+        ({"over_asking_unknown": -0.01}, "supported", "and to ask for unknown scores alone, is not shown to earn less"),
         ({}, "supported", "learnt how many cells to ask for, and which."),
         ({"rank_unknown": 0.5}, "supported", "learnt how many cells to ask for, and of which kind."),
         ({"rank": 0.5}, "learnt how many and not which", "how many cells to ask for, and not which"),
