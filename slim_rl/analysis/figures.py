@@ -118,7 +118,7 @@ def curves_figure(groups: Mapping[str, Sequence[pd.DataFrame]], columns: Mapping
             for run in runs:
                 axes.plot(run["step"], run[column], color=BLUE, linewidth=0.6, alpha=0.6)
             axes.plot(mean.index, mean[column], color=BLUE, linewidth=1.6)
-            whole_numbers(axes)
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         row[0].set(ylabel=name)
     for axes, label in zip(panels[0], columns.values(), strict=True):
         axes.set_title(label, fontsize="medium")
