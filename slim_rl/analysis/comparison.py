@@ -54,8 +54,8 @@ def differences(metrics: Mapping[str, str]) -> list[Column]:
     """Base, trained and their difference, for each metric that has a title."""
     columns = []
     for metric, title in metrics.items():
-        columns += [Column(f"{title}, base model", f"base.{metric}"), Column("trained model", f"trained.{metric}")]
-        columns += [Column("difference", f"comparison.{metric}_difference", "+.3f")]
+        columns += [Column(f"{title}: base model", f"base.{metric}"), Column(f"{title}: trained", f"trained.{metric}")]
+        columns += [Column(f"{title}: difference", f"comparison.{metric}_difference", "+.3f")]
     return columns
 
 

@@ -43,12 +43,12 @@ def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
         points.append(Point(label, f"base.{place}reward", f"trained.{place}reward"))
         columns += [
             Column(f"Reward {label}: base", f"base.{place}reward"),
-            Column("trained", f"trained.{place}reward"),
-            Column("difference", f"comparison.{place}reward_difference", "+.3f"),
+            Column(f"Reward {label}: trained", f"trained.{place}reward"),
+            Column(f"Reward {label}: difference", f"comparison.{place}reward_difference", "+.3f"),
         ]
     for name in (name.removeprefix(_SOLVED) for name in names if name.startswith(_SOLVED)):
         label = name.replace("_", " ").capitalize()
-        columns += [Column(f"{label}: base", f"base.exactly.{name}"), Column("trained", _SOLVED + name)]
+        columns += [Column(f"{label}: base", f"base.exactly.{name}"), Column(f"{label}: trained", _SOLVED + name)]
     return Compared(columns, points)
 
 
