@@ -37,11 +37,10 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
         `ranked`: how many cells that sums over. `rank_unknown`, `ranked_unknown`: the same for the cells of which it knew
         nothing, among such cells. `chosen`: cells it asked for that were open; `chosen_unknown`: those of which it knew
-        nothing. `pointless`: cells of which no answer could change the assignment, or
-        that the partner had no patience for. `left`: the value of the best open cell when it first proposed, in
-        percent of the best sum; 0 if it could not ask any more, NaN if it never proposed. `open`, `spent`: turns until
-        then in which the partner still told scores, and in which it told none; `open_stops`, `spent_stops`: those in
-        which it proposed.
+        nothing. `pointless`: cells of which no answer could change the assignment, or that the partner had no patience
+        for. `left`: the value of the best open cell when it first proposed, in percent of the best sum; 0 if it could
+        not ask any more, NaN if it never proposed. `open`, `spent`: turns until then in which the partner still told
+        scores, and in which it told none; `open_stops`, `spent_stops`: those in which it proposed.
     """
     found, stopped = dict.fromkeys(COLUMNS, 0.0) | {"left": math.nan}, False
     asked: list[Pair] = []

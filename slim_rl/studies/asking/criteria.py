@@ -1,4 +1,4 @@
-"""The criteria of the verdict. Their numbers stand in one versioned file; how they are applied stands in `verdict.py`."""
+"""The criteria of the verdict. Their numbers stand in one versioned file, how they are applied in `verdict.py`."""
 
 import hashlib
 from collections.abc import Mapping

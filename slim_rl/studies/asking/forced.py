@@ -41,6 +41,7 @@ from slim_rl.studies.asking.choices import act_of, message_of
 from slim_rl.studies.series import Policy
 
 MAX_SAMPLES = 20
+"""Of a turn that asks for the wrong kind of score."""
 
 
 class ForbiddenPlayer(PolicyPlayer):

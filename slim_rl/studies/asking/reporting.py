@@ -131,7 +131,7 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
         for what, one in (
             ("over the base model", found.gain),
             ("over the base model told not to stop", found.over_asking_on),
-            ("over the same told also what to ask for", found.over_asking_unknown),
+            ("over the same, told also what to ask for", found.over_asking_unknown),
             ("below the best player", found.regret),
         )
         if one.se > 0

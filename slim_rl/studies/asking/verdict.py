@@ -195,8 +195,8 @@ def judge(found: Evidence) -> Verdict:
         ),
         Criterion(
             found.useful_trained >= c.min_cells and found.pays.low > 0,
-            f"It asks: {many} useful cells a game ({few} before), and earns {found.pays.text('+.3f')} more than a player "
-            f"that asks nothing and infers. Required: {c.min_cells} cells, and above 0.",
+            f"It asks: {many} useful cells a game ({few} before), and earns {found.pays.text('+.3f')} more than a "
+            f"player that asks nothing and infers. Required: {c.min_cells} cells, and above 0.",
         ),
         _asking_is_why(found, asks_more, c),
     ]
@@ -229,7 +229,8 @@ def judge(found: Evidence) -> Verdict:
         what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
         text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
         if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
-            text += " But a base model that is told not to stop, and to ask for unknown scores alone, is not shown to earn less."
+            rules = "a base model that is told not to stop, and to ask for unknown scores alone"
+            text += f" But {rules}, is not shown to earn less."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
@@ -255,8 +256,8 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
     return Criterion(
         found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
         f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
-        f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns {found.worth.text('+.3f')} more than when it is "
-        f"forbidden to ask. Required: both above 0, and {c.min_share:.0%} of the gain.",
+        f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns "
+        f"{found.worth.text('+.3f')} more than when it is forbidden to ask. Required: both above 0, and {c.min_share:.0%} of the gain.",
     )
 
 
@@ -315,8 +316,8 @@ def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_
     """In words, and the outcome.
 
     Args:
-        of_a_kind: it chooses no better than at random among cells of which it knows nothing, so if its cells rank high
-            it is because it knows nothing of them.
+        of_a_kind: it is not shown to choose among the cells of which it knows nothing, so if its cells rank high it is
+            because it knows nothing of them.
     """
     many = follows is not None and follows.met
     if chooses is not None and chooses.met:
