@@ -257,7 +257,8 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
         found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
         f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
         f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns "
-        f"{found.worth.text('+.3f')} more than when it is forbidden to ask. Required: both above 0, and {c.min_share:.0%} of the gain.",
+        f"{found.worth.text('+.3f')} more than when it is forbidden to ask. "
+        f"Required: both above 0, and {c.min_share:.0%} of the gain.",
     )
 
 
