@@ -269,6 +269,12 @@ def test_a_partner_that_never_tells_is_not_said_to_tell(copy, page):
     assert told not in text and "The partner never knows a score." in text
 
 
+def test_the_temperature_of_the_games_is_told_and_that_of_training_where_it_differs(copy, page):
+    assert "boards that training has not seen, at temperature 1.0." in open_text(page)
+    text = open_text((report_on(copy, GAMES, evaluate={"temperature": 0.5}) / "report.html").read_text())
+    assert "boards that training has not seen, at temperature 0.5 (in training 1.0)." in text
+
+
 def test_nasty_data_make_a_report_all_the_same(tmp_path):
     """One episode each, boards that nobody knows, a seat that earned nothing, a game of another kind, a run that goes
     on, nothing of the transplant, of transfer or of the optimal asker."""
