@@ -267,6 +267,8 @@ def test_a_partner_that_never_tells_is_not_said_to_tell(copy, page):
     games = {"matching": {**GAMES["matching"], "seating": ["policy", "ignorant"]}}
     text = open_text((report_on(copy, games) / "report.html").read_text())
     assert told not in text and "The partner never knows a score." in text
+    assert "its partner sees" in open_text(page) and "its partner sees" not in text
+    assert "Plain: neither does." in text
 
 
 def test_the_temperature_of_the_games_is_told_and_that_of_training_where_it_differs(copy, page):
