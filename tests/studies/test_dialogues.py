@@ -20,7 +20,9 @@ def test_calls_and_results_are_folded_and_seats_have_their_players(open_page):
     page = open_page(width=390)
     page.get_by_label("Who").select_option("trained")
     page.locator("#episodes a").first.click()
-    base, trained = page.locator("#episode .chat").all()
+    chats = page.locator("#episode .chat")
+    expect(chats).to_have_count(2)  # the browser tells the page of a new address only some time after the click
+    base, trained = chats.all()
     expect(trained.locator(".turn b").first).to_have_text("solver: Trained model")
     call, result = (trained.locator("details", has_text="Calls add"), trained.locator("details", has_text="Result"))
     expect(call.locator("pre")).to_be_hidden()
