@@ -269,6 +269,8 @@ def test_a_partner_that_never_tells_is_not_said_to_tell(copy, page):
     assert told not in text and "The partner never knows a score." in text
     assert "its partner sees" in open_text(page) and "its partner sees" not in text
     assert "Plain: neither does." in text
+    assert "free as long as the partner tells scores" in open_text(page)
+    assert "A question is free, and its answer never has a score." in text
 
 
 def test_the_temperature_of_the_games_is_told_and_that_of_training_where_it_differs(copy, page):
