@@ -14,7 +14,11 @@ def _words(pattern: str, or_inside: str = "") -> re.Pattern[str]:
     return re.compile(rf"\b(?:{pattern})\b" + (or_inside and f"|{or_inside}"), re.IGNORECASE | re.VERBOSE)
 
 
-THOUGHT = re.compile(r"<(think\w*)>.*?(?:</\1>|\Z)|\A.*</think\w*>", re.IGNORECASE | re.DOTALL)
+_THINKS = r"(?:think\w*|thoughts?|reason\w*|reflect\w*|scratchpad|analysis)"
+THOUGHT = re.compile(
+    rf"<({_THINKS})>.*?(?:</\1>|\Z)|\A.*</{_THINKS}>|\[({_THINKS})\].*?\[/\2\]|(?:\A|(?<=\n))\W*thoughts?:[^\n]*",
+    re.IGNORECASE | re.DOTALL,
+)
 QUOTATION = re.compile(r""""[^"\n]*"|(?<!\w)'(?:[^'\n]|\b'\b)*'(?!\w)""")
 TABLE_ROW_OR_QUOTE = re.compile(r"^.*\|.*\|.*$|^[^\S\n]*>.*$", re.MULTILINE)
 NEW_LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
@@ -57,6 +61,7 @@ REQUESTS = _words(r"""
     (?:(?:i|we) (?:'d|[ ]would)? (?:[ ](?:also|still|really|just))? | would)
         [ ] (?:need|want|like|love|appreciate|find[ ]it)
         (?= [^,:]{0,60} \b (?:know|hear|learn|ask|your|(?:score|value|rating|number|info|information)s?) \b)
+    | (?:i|we) (?:[ ](?:also|still|just))? [ ]need (?=:\Z)
     | (?:i|we) (?:'m|[ ]am|[ ]was|'re|[ ]are)? (?:[ ]also|[ ]still)?
         [ ] (?:wonder|wondering|curious|asking|looking[ ]for|hoping[ ](?:you|to)|interested[ ]in|waiting)
     | (?:kindly|please) [ ] (?:\w+[ ])? (?:share|provide|reveal|list|report|state|specify|return)
@@ -78,7 +83,7 @@ BEGINS = re.compile(
     | tell | gimme | give[ ](?!\w+[ ]to\b) | share | provide | report | list | need[ ](?:your|.*score)
     | inform | reveal | awaiting | (?:ask|asking|looking|waiting)[ ](?:about|for)
     | request(?:ing)? | bitte | sag | nenne? | ich[ ](?:brauche|möchte) | dime | necesito | quisiera
-    | donne | dis | j'ai[ ]besoin
+    | donne | dis | j'ai[ ]besoin | podrías | puedes | pourr(?:iez|ais|ait)[ -](?:vous|tu|on) | kannst | könn(?:t?est|t?en)
     ) \b | .* (?: 请 | 告诉 | [想要]知道 | 多少 | 教えて )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -92,6 +97,7 @@ TOPIC = re.compile(
 RECALLS = _words(
     r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned|wrote)
+    | (?:i|we)[ ]already[ ](?:know|have|see) | ignore[ ](?:my|the|that)
     | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
     | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want|tell|share) | later
@@ -100,7 +106,8 @@ RECALLS = _words(
 )
 # What comes after "You asked:" is a quotation: a sentence, or a line below it and those that list or name something.
 QUOTED = re.compile(
-    r"\b(?:you\S*(?: have| just| already)* (?:asked|said|wrote)(?: me)?|your questions?(?: was| were)?) ?[:(]"
+    r"\b(?:(?:you|i)(?:'\w+)?(?: have| just| already)* (?:asked|said|wrote)(?: me| you)?"
+    r"|your questions?(?: was| were)?|(?:my|the) (?:\w+ )?questions? (?:was|were)) ?[:(]"
     rf"(?:[^\S\n]*[^\s?!.][^\n?!.]*[?!.]*|\s*\n[^\n]+(?:\n\s*(?:[-*\d]|{_NAME})[^\n]*)*)",
     re.IGNORECASE,
 )
@@ -154,13 +161,13 @@ EXCLUDES = re.compile(
 # "I have 57 for Ava on BLEU, what about you?" A clause of only these words asks about the names before it, if one of
 # them points there.
 ECHO_WORDS = _vocabulary(
-    "a about and any anything ask better board both but can care could d do does end for from get give got happen "
-    "has have help her higher his how i info information is it know let like look looks me mind number numbers of "
-    "on one or out please provide s same score scores see share show side so tell telling that the them there these "
+    "a about and any anything ask better board both but can care could d do does end exact exactly for from get give "
+    "got happen has have help her higher his how i idea info information is it know let like look looks me mind number numbers of "
+    "on one or out please precise precisely provide s same score scores see share show side so tell telling that the them there these "
     "this those to value values what whats who with would you your yours"
 )
 POINTS = _vocabulary(
-    "it number one same score share tell telling that them there these this those value who you your yours"
+    "exact exactly idea it number one precise same score share tell telling that them there these this those value who you your yours"
 )
 POINTS_TO_ONE = _vocabulary("it one that there this")
 POINTS_TO_SEVERAL = _vocabulary("both them these those")
