@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slim_rl.games.matching.board import Board, assignment_value, expected, optimal_assignment
+from slim_rl.games.matching.board import TOP, Board, assignment_value, expected, optimal_assignment
 from slim_rl.games.matching.language import MUST_ANSWER, InvalidTurn, Limits, left, parse_turn, prompt
 from slim_rl.games.matching.names import InvalidProposal, format_proposal, parse_proposal
 from slim_rl.games.matching.questions import asked_cells, told_numbers
@@ -178,15 +178,16 @@ class MatchingGame:
         }
         if limits.patience is not None:
             metrics["patience"] = limits.patience
-        for player, (seat, asking, mask) in enumerate(zip(SEATS, self._asking, self.board.masks, strict=True)):
+        for player, (seat, asking) in enumerate(zip(SEATS, self._asking, strict=True)):
+            bounds = self.board.bounds(player)
             metrics |= {
                 f"{seat}.cells_asked": asking.cells,
                 f"{seat}.useful_cells": asking.useful,
                 f"{seat}.answers": int(asking.learned.sum()),
                 f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
-                f"{seat}.unknown_cells": int((~mask).sum()),
-                f"{seat}.own_view": self._oracle(self.board.bounds(player)),
+                f"{seat}.unknown_cells": int((bounds[1] - bounds[0] == TOP).sum()),  # known not even roughly
+                f"{seat}.own_view": self._oracle(bounds),
                 f"{seat}.oracle_given_information": self._oracle(self.bounds(seat)),
             }
         return metrics

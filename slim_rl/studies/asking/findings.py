@@ -18,7 +18,11 @@ from slim_rl.studies.asking.transplant import ARMS, MODELS, Transplant
 
 CURVES = ("reward", "cells_asked", "useful_cells", "answers", "truncated", "errors")
 """What is followed over training."""
-VARIED = {"patience": "the partner's patience", "price": "the price of a cell", "unknown_cells": "unknown cells"}
+VARIED = {
+    "patience": "the partner's patience",
+    "price": "the price of a cell",
+    "unknown_cells": "the cells of which it knows nothing",
+}
 """What differs from game to game, and asking may follow."""
 FOLLOWERS = ("base", "trained", "optimal")
 
@@ -64,6 +68,12 @@ class Findings:
         """The means of each training step alone."""
         by_step = self.training.episodes.groupby("step")[list(CURVES)]
         return by_step.mean().assign(episodes=by_step.size()).reset_index()
+
+    @cached_property
+    def idle_steps(self) -> int:
+        """Training steps in which the rewards of no group differed, so that there was nothing to learn from."""
+        rewards = self.training.episodes.groupby(["step", "game_id"])["reward"]
+        return int((~(rewards.max() > rewards.min()).groupby("step").any()).sum())
 
     @cached_property
     def varied(self) -> list[str]:
@@ -171,7 +181,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "human_boards": {player: _numbers(sample, MEASURES[:2]) for player, sample in findings.human_boards.items()},
         "comparison": {**findings.evidence.numbers(), "best": findings.best},
         "follows": findings.correlations,
-        "training": {**training, "failed": findings.training.failed},
+        "training": {**training, "failed": findings.training.failed, "idle_steps": findings.idle_steps},
         "transplant": _transplant(findings.transplant) if findings.transplant else None,
         "transfer": {**_transfer(findings.transferred), "gain_kept": findings.gain_kept},
         "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},

@@ -67,7 +67,13 @@ MEASURES = (
         "chosen_unknown",
         "chosen",
     ),
-    Measure("left", "Left", "value of the best open cell when it stopped asking, in percent of the best sum", ".1f"),
+    Measure(
+        "left",
+        "Left",
+        "value of the best open cell when it stopped asking, in percent of the best sum, before its price; 0 if it could "
+        "not ask any more",
+        ".1f",
+    ),
     Measure(
         "pointless_share",
         "Pointless",
@@ -83,7 +89,7 @@ MEASURES = (
 """In the order of a report's columns."""
 SHORT = ("reward", "cells_asked", "rank", "truncated")
 """Those of the table that is open."""
-FOLDED = ("random", "own-view", "asks-all-table", "asks-all-useful", "greedy")
+FOLDED = ("random", "asks-all-table", "asks-all-useful", "greedy")
 """Players in the table that is folded."""
 _METRICS = (
     "cells_asked", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turns", "turn_limit", "patience",

@@ -57,6 +57,7 @@ def report(found: Found) -> Report:
             measures=MEASURES,
             short=[m for m in MEASURES if m.name in SHORT],
             folded=FOLDED,
+            replayed=MAX_REPLAYED,
             models=MODELS,
             varied=VARIED,
             changes=dict(changed_games(found.game)),
@@ -89,7 +90,8 @@ def add_choices(sample: Sample, game: NamedGame) -> Sample:
     """The sample with the columns of `choices`, on the first MAX_REPLAYED boards."""
     board = board_of(game)
     tasks = {task.game_id: task for task in game.taskset.tasks("evaluate", min(board.eval_count, MAX_REPLAYED))}
-    episodes = with_choices(sample.episodes, dict(sample.dialogues()), tasks, game, board.p_partner)
+    p_known = 0.0 if "ignorant" in board.seating else board.p_partner
+    episodes = with_choices(sample.episodes, dict(sample.dialogues()), tasks, game, p_known)
     return replace(sample, episodes=episodes)
 
 

@@ -15,8 +15,8 @@ class Change(NamedTuple):
 
 
 CHANGES = {
-    "wordings": Change("Answers in other words", {"wordings": "held-out"}),
-    "reordered": Change("Answers in another order", {"wordings": "reordered"}),
+    "wordings": Change("Answers in unseen sentences", {"wordings": "held-out"}),
+    "reordered": Change("Answers in another order of words", {"wordings": "reordered"}),
     "limit": Change("At most 3 turns", {"max_turns": 6}),
     "impatient": Change("Partner tells no score", {"patience": (0, 0)}),
     "seen": Change("Sees 40 % of the cells", {"p_agent": 0.4}),

@@ -220,14 +220,15 @@ def judge(found: Evidence) -> Verdict:
         outcome = "invalid test: the boards leak"
         text = (
             "Invalid test: the boards leak. Without a question, a player that knows how boards are selected earns "
-            f"{found.leak.mean:.3f} more than its view is worth, of {found.room.mean:.3f} that asking can earn. {said}"
+            f"{found.leak.mean:.3f} more than its view is worth; asking earns the best player {found.room.mean:.3f}. {said}"
         )
     elif earns and asks and causes and beats_a_rule and not beats_a_rule.met:
         outcome, rule = "no better than a rule", "the base model that is told not to stop, which takes no training"
         text = f"Not supported: it is not shown to earn more than {rule}. {said}"
     elif earns and asks and causes:
         what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
-        text = f"Supported: the model learnt {what}. {said} The best player earns {found.reward_best:.3f}."
+        best = "The best player" if math.isnan(found.choice.mean) else "Near-optimal asking"
+        text = f"Supported: the model learnt {what}. {said} {best} earns {found.reward_best:.3f}."
         if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
             rules = "a base model that is told not to stop, and to ask for unknown scores alone"
             text += f" But {rules}, is not shown to earn less."

@@ -45,6 +45,8 @@ def test_a_rough_score_is_read_as_the_middle_of_ten_by_the_first_player_alone(bo
 def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
     game = MatchingGame(boards[0], Limits(8))
     low, high = game.bounds("player-1")
+    unknown = ~boards[0].masks[0] & ~boards[0].rough
+    assert game.metrics()["player-1.unknown_cells"] == unknown.sum() > 0
     assert (
         {0, 9, 99} >= set((high - low).ravel().tolist())
         and (low <= boards[0].table).all()

@@ -36,9 +36,10 @@ class Policy:
     """A policy of the matching game.
 
     Args:
-        cells: it asks for so many cells a game on average, at most as many as the partner's patience.
+        cells: it asks for so many cells a game on average.
         order: `random`, or `best`, the most valuable first.
         compound: it asks for all of them in one message.
+        heeds: it asks for at most as many as its partner's patience.
         careless: probability that it proposes at random.
         pays: it asks only for cells that are worth their price.
         guesses: it knows the best assignment without asking.
@@ -48,6 +49,7 @@ class Policy:
     cells: float = 0.0
     order: str = "random"
     compound: bool = False
+    heeds: bool = True
     careless: float = 0.0
     pays: bool = False
     guesses: bool = False
@@ -60,7 +62,7 @@ class MadePlayer(ScriptedPlayer):
         # What it asks and what it proposes are drawn apart, so that they can be exchanged between policies.
         self._asks, self._proposes = (np.random.default_rng(seed_of(game.game_id, part)) for part in "ap")
         most = game.limits.max_turns // 2 - 1 if not policy.compound else 99
-        patience = most if game.limits.patience is None else game.limits.patience
+        patience = most if game.limits.patience is None or not policy.heeds else game.limits.patience
         self._left = min(int(policy.cells + self._asks.random()), most, patience)
         self._unasked = ~game.view(seat).mask
 

@@ -265,12 +265,37 @@ def test_a_partner_that_never_tells_is_not_said_to_tell(copy, page):
     assert told in open_text(page)
     shutil.rmtree(copy / PLAYED / "transfer/ignorant")
     games = {"matching": {**GAMES["matching"], "seating": ["policy", "ignorant"]}}
+    told_pointless = re.search(r"([\d.]+)% of the cells that the trained model asked for could not", open_text(page))[1]
+    assert float(told_pointless) < 20
     text = open_text((report_on(copy, games) / "report.html").read_text())
+    assert "100.0% of the cells that the trained model asked for could not" in text
     assert told not in text and "The partner never knows a score." in text
     assert "its partner sees" in open_text(page) and "its partner sees" not in text
     assert "Plain: neither does." in text
-    assert "free as long as the partner tells scores" in open_text(page)
+    assert "free but for using up the scores that the partner tells" in open_text(page)
     assert "A question is free, and its answer never has a score." in text
+
+
+def test_a_model_that_asks_for_nothing_gets_no_sentence_about_its_cells(copy, page):
+    about = "of the cells that the trained model asked for could not change"
+    assert about in open_text(page)
+    folder = copy / PLAYED / "held-out/trained"
+    shutil.rmtree(folder)
+    write(folder, play(game_of(patience=(1, 5), eval_count=120), "trained", Policy(0)))
+    text = open_text((report_on(copy, GAMES) / "report.html").read_text())
+    assert about not in text and " \u2013 of" not in text
+
+
+def test_steps_without_anything_to_learn_from_are_counted(copy, page, metrics):
+    idle = "of 5 steps the rewards of no board differed, so nothing was learnt."
+    assert metrics["training"]["idle_steps"] == 5 and f"In 5 {idle}" in open_text(page)  # a made policy does not sample
+    for step in (0, 2, 4):
+        shard = copy / f"data/rollouts/step-{step}"
+        episodes = list(read_episodes(shard))
+        episodes[0].rewards[AGENT] -= 0.1
+        shutil.rmtree(shard)
+        write(shard, episodes)
+    assert f"In 2 {idle}" in open_text((report_on(copy, GAMES) / "report.html").read_text())
 
 
 def test_the_temperature_of_the_games_is_told_and_that_of_training_where_it_differs(copy, page):

@@ -64,6 +64,8 @@ def verdict(tmp_path_factory):
         (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", "Supported: "),
         (PATIENT, SELDOM, Policy(9), "learnt how many and not which", "Supported: the model learnt how many "),
         (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", "Supported: the model learnt how many "),
+        # One message that asks for everything gets as many answers as the partner has patience for.
+        (PATIENT, SELDOM, Policy(9, compound=True, heeds=False), "learnt to ask and not what", "Supported: the model learnt to ask, but neither how many"),
         # Always for four: neither by patience nor by value.
         (LENIENT, Policy(0.5, careless=0.2), Policy(4), "learnt to ask and not what", "Supported: the model learnt to ask, but neither how many"),
         # Whoever is told not to stop plays the same.
