@@ -201,7 +201,7 @@ class Demonstration(NamedTuple):
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """A taskset whose games can be imitated: a tiny model is made from it."""
+    """A taskset whose games can be imitated: a tiny model is made from it, a checkpoint may be warmed up with it."""
 
     words: Sequence[str]
     """Where a tokenizer made for this game's language should cut, and nowhere else; with none of them it cuts between

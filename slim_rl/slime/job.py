@@ -71,7 +71,7 @@ class Job:
         """Show the job's log until it ends, and return how it ended. If this is interrupted, the job is stopped.
 
         Args:
-            tick: is called every few seconds.
+            tick: is called several times a minute.
 
         Raises:
             UserError: the cluster has not answered for an hour. The job is left alone.

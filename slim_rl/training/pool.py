@@ -54,16 +54,16 @@ class Pool:
             return False
         if self._writes:
             save_model(self._folder / _name(step), model)
-        frozen = copy.deepcopy(model)
-        frozen.zero_grad()
-        self._open(step, frozen)
+        if self._config.pool_size:
+            frozen = copy.deepcopy(model)
+            frozen.zero_grad()
+            self._open(step, frozen)
         return True
 
     def _open(self, step: int, model: PreTrainedModel) -> None:
-        if self._config.pool_size:
-            self.engines[_name(step)] = self._make_engine(model)
-            for oldest in list(self.engines)[: -self._config.pool_size]:
-                del self.engines[oldest]
+        self.engines[_name(step)] = self._make_engine(model)
+        for oldest in list(self.engines)[: -self._config.pool_size]:
+            del self.engines[oldest]
 
     def seated(self, players: tuple[str, ...], seed: Sequence[int]) -> tuple[str, ...]:
         """`players` with opponents drawn uniformly in the place of `pool`; the same for the same seed."""

@@ -34,7 +34,7 @@ from slim_rl.training.prompt import following
 
 
 class Demonstrations:
-    """What the tiny model imitates: demonstrations of several games, in the ratio of their weights.
+    """What a model imitates: demonstrations of several games, in the ratio of their weights.
 
     Args:
         last_seat: this number of first demonstrations show the last of the policy's seats. They are of the last tasks,
