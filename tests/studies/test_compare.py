@@ -47,7 +47,7 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     [group] = grouped([run(seed) for seed in range(3)], compared)
     assert group.compared.verdict.startswith("Supported: the model learnt to ask, and which cells to ask for.")
     assert "Of 3 runs, 3: supported." in group.compared.verdict
-    assert "over the base model +0.121 (210 standard errors)" in group.compared.verdict
+    assert "over the base model +0.121 ± 0.001" in group.compared.verdict
     [(figure, shown)] = draw_curves([group])
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]  # three runs and their mean
     save(figure, tmp_path, "runs-0")

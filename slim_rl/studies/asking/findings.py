@@ -25,6 +25,8 @@ VARIED = {
 }
 """What differs from game to game, and asking may follow."""
 FOLLOWERS = ("base", "trained", "optimal")
+MIN_BOARDS = 10
+"""With fewer boards, a mean is not drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ class Findings:
             for name in self.varied
             for player, episodes in self.followers.items()
             for at, games in episodes.groupby(name)
+            if len(games) >= MIN_BOARDS
         ]
         return pd.DataFrame(
             rows, columns=["varied", "at", "player", "cells_asked", "cells_asked_low", "cells_asked_high"]

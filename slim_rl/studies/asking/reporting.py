@@ -15,7 +15,7 @@ from slim_rl.studies.asking import figures
 from slim_rl.studies.asking.boards import sample_of_dialogues, side_by_side
 from slim_rl.studies.asking.choices import with_choices
 from slim_rl.studies.asking.criteria import CRITERIA, criteria
-from slim_rl.studies.asking.findings import VARIED, Findings, metrics, tables
+from slim_rl.studies.asking.findings import MIN_BOARDS, VARIED, Findings, metrics, tables
 from slim_rl.studies.asking.measures import FOLDED, MEASURES, SHORT, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import board_of
 from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
@@ -60,6 +60,7 @@ def report(found: Found) -> Report:
             replayed=MAX_REPLAYED,
             models=MODELS,
             varied=VARIED,
+            min_boards=MIN_BOARDS,
             changes=dict(changed_games(found.game)),
             shy_kinds=KINDS,
             pairings=PAIRINGS,
@@ -129,7 +130,7 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
     outcomes = Counter(run.get("outcome") for run in metrics)
     each = "; ".join(f"{count}: {outcome}" for outcome, count in outcomes.most_common())
     errors = ", ".join(
-        f"{what} {one.mean:+.3f} ({abs(one.mean) / one.se:.0f} standard errors)"
+        f"{what} {one.mean:+.3f} ± {one.se:.3f}"
         for what, one in (
             ("over the base model", found.gain),
             ("over the base model told not to stop", found.over_asking_on),
@@ -138,7 +139,9 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
         )
         if one.se > 0
     )
-    return f"{judge(found).text} Of {len(runs)} runs, {each}. Over runs: {errors or 'no spread'}."
+    return (
+        f"{judge(found).text} Of {len(runs)} runs, {each}. Over runs, ± their standard error: {errors or 'no spread'}."
+    )
 
 
 _COLUMNS = (

@@ -188,6 +188,9 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     players = pd.read_csv(run / "reports/data/players.csv").set_index("player")
     assert players.loc["trained", "pointless_share"] < 0.2
     follows = pd.read_csv(run / "reports/data/follows.csv")
+    boards = read_sample(run / PLAYED / "held-out/trained", ("trained",)).episodes["unknown_cells"].value_counts()
+    drawn = set(follows.loc[follows["varied"] == "unknown_cells", "at"])
+    assert drawn == set(boards.index[boards >= 10]) < set(boards.index)  # a few boards are no mean
     assert set(follows["player"]) == {"base", "trained", "optimal"} and set(follows["varied"]) == {
         "patience",
         "unknown_cells",
