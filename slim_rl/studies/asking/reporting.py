@@ -37,7 +37,7 @@ def report(found: Found) -> Report:
     findings = read_findings(found)
     curves = page.thinned(findings.curves, page.MAX_POINTS)
     drawn = {"training": figures.training_figure(curves, findings.held_out)}
-    if findings.varied:
+    if not findings.follows.empty:
         drawn["follows"] = figures.follows_figure(findings.follows)
     return Report(
         QUESTION,

@@ -308,13 +308,14 @@ def test_the_temperature_of_the_games_is_told_and_that_of_training_where_it_diff
 
 
 def test_nasty_data_make_a_report_all_the_same(tmp_path):
-    """One episode each, boards that nobody knows, a seat that earned nothing, a game of another kind, a run that goes
+    """Three episodes each, boards that nobody knows, a seat that earned nothing, a game of another kind, a run that goes
     on, nothing of the transplant, of transfer or of the optimal asker."""
     played, rollouts, game = tmp_path / PLAYED, tmp_path / "data/rollouts", game_of()
     for player in ("base", "trained", "bayes"):
-        [episode] = play(game, player, Policy(1), 1)
-        episode.game_id = "a board of another time"
-        write(played / "held-out" / player, [episode])
+        episodes = play(game_of(patience=(1, 5)), player, Policy(1), 3)
+        for number, episode in enumerate(episodes):
+            episode.game_id = f"board {number} of another time"
+        write(played / "held-out" / player, episodes)
     write(played / "human-boards/humans", play(game, "humans", Policy(1), 1))
     some = play(game, "policy", Policy(1), 2, purpose="train")
     some[0].status, some[0].error, some[0].turns, some[0].rewards = "failed", "TimeoutError: no answer", [], {}
