@@ -79,7 +79,8 @@ def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skip
     [metrics] = prefect.artifacts("metrics", again)
     assert {"base.reward", "trained.reward", "bayes.reward"} <= {row["metric"] for row in json.loads(metrics)}
     [figures] = prefect.artifacts("figures", again)
-    assert "![training](data:image/png;base64," in figures
+    # So few boards have no means to draw questions by.
+    assert re.findall(r"!\[(\w+)\]\(data:image/png;base64,", figures) == ["training"]
     [report] = prefect.artifacts("report", again)
     with urllib.request.urlopen(re.search(r"http://[^)\s]+", report)[0]) as page:
         assert b"<!DOCTYPE html>" in page.read(200)

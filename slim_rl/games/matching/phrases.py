@@ -83,7 +83,8 @@ BEGINS = re.compile(
     | tell | gimme | give[ ](?!\w+[ ]to\b) | share | provide | report | list | need[ ](?:your|.*score)
     | inform | reveal | awaiting | (?:ask|asking|looking|waiting)[ ](?:about|for)
     | request(?:ing)? | bitte | sag | nenne? | ich[ ](?:brauche|möchte) | dime | necesito | quisiera
-    | donne | dis | j'ai[ ]besoin | podrías | puedes | pourr(?:iez|ais|ait)[ -](?:vous|tu|on) | kannst | könn(?:t?est|t?en)
+    | donne | dis | j'ai[ ]besoin | podrías | puedes | pourr(?:iez|ais|ait)[ -](?:vous|tu|on)
+    | kannst | könn(?:test|t?en)
     ) \b | .* (?: 请 | 告诉 | [想要]知道 | 多少 | 教えて )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -162,12 +163,13 @@ EXCLUDES = re.compile(
 # them points there.
 ECHO_WORDS = _vocabulary(
     "a about and any anything ask better board both but can care could d do does end exact exactly for from get give "
-    "got happen has have help her higher his how i idea info information is it know let like look looks me mind number numbers of "
-    "on one or out please precise precisely provide s same score scores see share show side so tell telling that the them there these "
-    "this those to value values what whats who with would you your yours"
+    "got happen has have help her higher his how i idea info information is it know let like look looks me mind number "
+    "numbers of on one or out please precise precisely provide s same score scores see share show side so tell telling "
+    "that the them there these this those to value values what whats who with would you your yours"
 )
 POINTS = _vocabulary(
-    "exact exactly idea it number one precise same score share tell telling that them there these this those value who you your yours"
+    "exact exactly idea it number one precise same score share tell telling that them there these this those value who "
+    "you your yours"
 )
 POINTS_TO_ONE = _vocabulary("it one that there this")
 POINTS_TO_SEVERAL = _vocabulary("both them these those")

@@ -21,7 +21,7 @@ CURVES = ("reward", "cells_asked", "useful_cells", "answers", "truncated", "erro
 VARIED = {
     "patience": "the partner's patience",
     "price": "the price of a cell",
-    "unknown_cells": "the cells of which it knows nothing",
+    "unknown_cells": "the number of cells of which it knows nothing",
 }
 """What differs from game to game, and asking may follow."""
 FOLLOWERS = ("base", "trained", "optimal")
