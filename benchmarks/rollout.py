@@ -3,10 +3,10 @@
     python -m benchmarks.rollout                                       # needs models/trained and data/games (make repro)
     python -m benchmarks.rollout --model CHECKPOINT --prompt 185 --games 2 --samples 8 [--uneven]
 
-The peers: the same engine with continuous batching; without sessions, so that it computes the whole dialogue again each
-turn; and Hugging Face's `generate`, all waiting dialogues in one batch, padded on the left. With `--prompt` no game is
-played: each dialogue has two turns of 12 tokens, with `--uneven` four of 6 to 60, and hears 20 between them. The floor is
-the bare forward passes of the first row, without a cache.
+The peers: the same engine without sessions, which computes the whole dialogue again each turn; and Hugging Face's
+`generate`, all waiting dialogues in one batch, padded on the left. With `--prompt` no game is played: each dialogue has
+two turns of 12 tokens, with `--uneven` four of 6 to 60, and 20 tokens of observation between them. The floor is the bare
+forward passes of the first row, without a cache.
 """
 
 import argparse
@@ -44,11 +44,6 @@ class Recorded(LocalEngine):
     def forward(self, ids, starts, cache):
         self.shapes.append((len(ids), max(map(len, ids))))
         return super().forward(ids, starts, cache)
-
-
-class Continuous(LocalEngine):
-    def __init__(self, model):
-        super().__init__(model, continuous=True)
 
 
 class WithoutSessions(LocalEngine):
@@ -140,7 +135,6 @@ def main() -> None:
     play = made_up(options, model.config.vocab_size) if options.prompt else from_games(options, tokenizer)
     engines = {
         "local engine": Recorded,
-        "continuous": Continuous,
         "without sessions": WithoutSessions,
         "generate": HuggingFace,
     }
