@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tenacity import (
-    AsyncRetrying,
-    RetryError,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
 from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.runtime.process import end, wait_until
+from slim_rl.runtime.retry import retry
 
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
 
 class _Transient(Exception):
-    """A transient error; retry."""
+    """The server is overloaded, or its answer was cut."""
+
+
+_TRANSIENT = (_Transient, aiohttp.ClientConnectionError, TimeoutError)
 
 
 class SGLangEngine:
@@ -98,19 +95,16 @@ class SGLangEngine:
         # A router with consistent hashing sends a dialogue to the server that has cached its beginning.
         headers = {"X-SMG-Routing-Key": sampling.session} if sampling.session else None
         try:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type((_Transient, aiohttp.ClientConnectionError, TimeoutError)),
-                wait=wait_random_exponential(multiplier=0.25, max=min(10.0, self._retry_seconds / 10)),
-                stop=stop_after_delay(self._retry_seconds) | (lambda attempt: given_up()),  # type: ignore[operator]
-            ):
-                with attempt:
-                    return await self._post(payload, headers)
-        except RetryError as error:
-            cause = error.last_attempt.exception()
+            return await retry(
+                lambda: self._post(payload, headers),
+                lambda error: isinstance(error, _TRANSIENT) and not given_up(),
+                seconds=self._retry_seconds,
+                longest_seconds=min(10.0, self._retry_seconds / 10),
+            )
+        except _TRANSIENT as error:
             raise EngineFailed(
-                f"{self._url} was tried for {self._retry_seconds:.0f} s; at last: {type(cause).__name__} {cause}"
-            ) from cause
-        raise AssertionError("not reached")
+                f"{self._url} was tried for {self._retry_seconds:.0f} s; at last: {type(error).__name__} {error}"
+            ) from error
 
     async def _post(self, payload: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
         if self._client is None or self._loop is not asyncio.get_running_loop():
