@@ -3,7 +3,7 @@
 They are gathered where the stage `evaluate` looks for them, so `dvc repro` then plays none of them again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -20,11 +20,12 @@ from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.shards import finished, gather_notes
+from slim_rl.rollout.seating import Request
+from slim_rl.rollout.shards import gather_notes
 from slim_rl.runtime.cli import run_stage
 from slim_rl.studies import load_study, study_of
-from slim_rl.studies.series import Series
-from stages.evaluate import evaluation_folder, evaluations
+from slim_rl.studies.series import Series, befores, rounds
+from stages.evaluate import evaluation_folder, evaluations, missing
 from stages.services import main as check_services
 from stages.workspace import overridden, sole_run
 
@@ -49,7 +50,7 @@ def play_evaluation(
     """Play what the evaluation lacks.
 
     Args:
-        only: series to play, as GAME/SERIES/PLAYER; by default all.
+        only: series to play, as GAME/SERIES/PLAYER, and what they come after; by default all.
         batch_episodes: of a task, and so of what is tried again together.
         parameters: overrides of params.yaml by dotted name, for this run alone.
         profile: of conf/, laid over params.yaml before `parameters`.
@@ -79,37 +80,54 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
     """Play what is missing; returns the ids of the episodes that still are."""
     folder = evaluation_folder(config)
     with evaluations(config, folder) as (runs, services):
-        plans = [(run, load_study(study_of(run.game.taskset), "plan")) for run in runs]
-        every = {str(series.folder.relative_to(folder)): series for run, plan in plans for series in plan.series(run)}
-        if unknown := set(only or ()) - set(every):
-            raise UserError(f"There is no series {', '.join(unknown)}; there are {', '.join(every)}.")
-        chosen = {name: every[name] for name in only or every}
-        for series in chosen.values():
-            gather_notes(series.folder)  # of a run that was killed, so that all is in shards at the end
-        batches = [
-            (series, name, ids[i : i + batch_episodes])
-            for name, series in chosen.items()
-            for ids in [_missing(series)]
-            for i in range(0, len(ids), batch_episodes)
-        ]
-        # Quoted, because Prefect would look for futures in every request.
-        batch: Any = play_batch
-        tasks = [
-            batch.with_options(task_run_name=name).submit(quote((series, ids)), quote(services), config.concurrency)
-            for series, name, ids in batches
-        ]
-        wait(tasks)
-        for task_run in tasks:
-            error = task_run.state.result(raise_on_failure=False)
-            if isinstance(error, BaseException) and not isinstance(error, PartnerGaveOut):
-                raise error
-        left = {name: _missing(series) for name, series in chosen.items()}
+        every = {
+            str(series.folder.relative_to(folder)): series
+            for run in runs
+            for series in load_study(study_of(run.game.taskset), "plan").series(run)
+        }
+        chosen = _with_those_before(every, only or [*every])
+        for series_of_round in rounds(chosen):
+            _play_at_once(series_of_round, services, config.concurrency, batch_episodes)
+        left = {name: missing(series) for name, series in chosen.items()}
         rows = [
-            {"series": name, "episodes": len(series.requests), "missing": len(left[name])}
+            {"series": name, "episodes": len(series.requests()), "missing": len(left[name])}
             for name, series in chosen.items()
         ]
         create_table_artifact(rows, key="episodes", description=services.status())
-        return [episode for ids in left.values() for episode in ids]
+        return [request.episode_id for requests in left.values() for request in requests]
+
+
+def _with_those_before(every: Mapping[str, Series], names: Sequence[str]) -> dict[str, Series]:
+    """The named series and all that they come after, in the order of `every`."""
+    if unknown := set(names) - set(every):
+        raise UserError(f"There is no series {', '.join(unknown)}; there are {', '.join(every)}.")
+    wanted = set(names)
+    for name, series in reversed(every.items()):  # a series stands after those in its `after`
+        if name in wanted:
+            wanted.update(befores(name, series))
+    return {name: series for name, series in every.items() if name in wanted}
+
+
+def _play_at_once(chosen: Mapping[str, Series], services: Services, concurrency: int, batch_episodes: int) -> None:
+    for series in chosen.values():
+        gather_notes(series.folder)  # of a run that was killed, so that all is in shards at the end
+    batches = [
+        (name, series, requests[i : i + batch_episodes])
+        for name, series in chosen.items()
+        for requests in [missing(series)]
+        for i in range(0, len(requests), batch_episodes)
+    ]
+    # Quoted, because Prefect would look for futures in every request.
+    batch: Any = play_batch
+    tasks = [
+        batch.with_options(task_run_name=name).submit(quote((series, requests)), quote(services), concurrency)
+        for name, series, requests in batches
+    ]
+    wait(tasks)
+    for task_run in tasks:
+        error = task_run.state.result(raise_on_failure=False)
+        if isinstance(error, BaseException) and not isinstance(error, PartnerGaveOut):
+            raise error
 
 
 def _is_transient(task: Any, task_run: Any, state: State) -> bool:
@@ -123,24 +141,17 @@ def _is_transient(task: Any, task_run: Any, state: State) -> bool:
     retry_condition_fn=_is_transient,
     cache_policy=NO_CACHE,
 )
-def play_batch(batch: tuple[Series, list[str]], services: Services, concurrency: int) -> None:
-    """Play a batch, a series and ids of episodes; raises PartnerGaveOut if some failed, so that only these are
-    played again."""
-    series, episodes = batch
-    requests = {request.episode_id: request for request in series.requests}
+def play_batch(batch: tuple[Series, list[Request]], services: Services, concurrency: int) -> None:
+    """Play some requests of a series; raises PartnerGaveOut if some failed, so that only these are played again."""
+    series, requests = batch
     seating = series.seating()
     # In its own folder, because other batches of the series are written meanwhile.
-    folder = series.folder / f"from-{episodes[0].rpartition('/')[2]}"
-    played = collect([requests[episode] for episode in episodes], seating.play, folder, concurrency)
+    folder = series.folder / f"from-{requests[0].episode_id.rpartition('/')[2]}"
+    played = collect(requests, seating.play, folder, concurrency)
     failed = [episode for episode in played if episode.status == "failed"]
     get_run_logger().info(f"{len(played) - len(failed)} of {len(played)} episodes are there. {services.status()}")
     if failed:
         raise PartnerGaveOut(f"{len(failed)} of {len(played)} episodes failed, the first with {failed[0].error}")
-
-
-def _missing(series: Series) -> list[str]:
-    there = finished(series.folder)
-    return [request.episode_id for request in series.requests if request.episode_id not in there]
 
 
 if __name__ == "__main__":

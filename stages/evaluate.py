@@ -9,6 +9,7 @@ from slim_rl.config import Config, load_config
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
+from slim_rl.rollout.seating import Request
 from slim_rl.rollout.shards import publish, read_episodes
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
@@ -38,10 +39,11 @@ def evaluate(config: Config, team: Team) -> None:
         for run in runs:
             plan = load_study(study_of(run.game.taskset), "plan")
             for one in plan.series(run):
-                if team.lead(team.leads and _complete(one)):
+                requests = one.requests()
+                if team.lead(team.leads and not missing(one)):
                     continue
                 episodes = collect(
-                    one.requests,
+                    requests,
                     one.seating().play,
                     one.folder,
                     config.concurrency,
@@ -62,10 +64,10 @@ def evaluate(config: Config, team: Team) -> None:
             publish(folder, EPISODES, services.bills())
 
 
-def _complete(one: Series) -> bool:
-    """Whether the shards have all its episodes, so that no model needs to be loaded for it."""
+def missing(one: Series) -> list[Request]:
+    """The episodes of a series that its shards do not have; without any, no model needs to be loaded for it."""
     ended = {episode.episode_id for episode in read_episodes(one.folder) if episode.status != "failed"}
-    return all(request.episode_id in ended for request in one.requests)
+    return [request for request in one.requests() if request.episode_id not in ended]
 
 
 def evaluation_folder(config: Config) -> Path:

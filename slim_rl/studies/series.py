@@ -28,9 +28,32 @@ class Series:
     name: str
     """SERIES/PLAYER: "held-out/trained"."""
     folder: Path
-    requests: list[Request]
+    requests: Callable[[], list[Request]]
+    """Needs the episodes of `after`."""
     seating: Callable[[], Seating]
     """Loads the models that it needs."""
+    after: tuple[str, ...] = ()
+    """Names of series that are played first."""
+
+
+def rounds(planned: Mapping[str, Series]) -> list[dict[str, Series]]:
+    """The series of one plan or several in rounds: each comes in a later round than those in its `after`.
+
+    Args:
+        planned: by name, GAME/SERIES/PLAYER, in the order of their plans.
+    """
+    number: dict[str, int] = {}
+    for name, series in planned.items():
+        number[name] = 1 + max((number[before] for before in befores(name, series)), default=-1)
+    found: list[dict[str, Series]] = [{} for _ in range(1 + max(number.values(), default=-1))]
+    for name, series in planned.items():
+        found[number[name]][name] = series
+    return found
+
+
+def befores(name: str, series: Series) -> list[str]:
+    """The names of the series in `after`, with the game of `name`, GAME/SERIES/PLAYER."""
+    return [f"{name.removesuffix(series.name)}{before}" for before in series.after]
 
 
 class Policy(NamedTuple):
@@ -107,12 +130,13 @@ class Evaluation:
     def series(
         self,
         name: str,
-        tasks: Sequence[Task],
+        tasks: Sequence[Task] | Callable[[], Sequence[Task]],
         seating: Sequence[str],
         makers: Makers | None = None,
         arm: str = "",
         game: NamedGame | None = None,
         samples: int = 1,
+        after: tuple[str, ...] = (),
     ) -> Series:
         """The series `name`, SERIES/PLAYER: `seating` on each of `tasks`.
 
@@ -120,6 +144,7 @@ class Evaluation:
         `checkpoint:PATH`; anybody else is a player that the game knows.
 
         Args:
+            tasks: a function if they depend on the episodes of `after`.
             makers: of players that none of these are.
             arm: what the series changes; see `Episode.arm`.
             game: the game with other parameters than the run's.
@@ -128,11 +153,13 @@ class Evaluation:
         game = game or self.game
         series, players = name.partition("/")[0], tuple(seating)
         endings = [""] if samples == 1 else [f"#{number}" for number in range(samples)]
-        requests = [
-            Request(f"{name}/{task.game_id}{ending}", game.name, task, players, series=series, arm=arm)
-            for task in tasks
-            for ending in endings
-        ]
+
+        def requests() -> list[Request]:
+            return [
+                Request(f"{name}/{task.game_id}{ending}", game.name, task, players, series=series, arm=arm)
+                for task in (tasks() if callable(tasks) else tasks)
+                for ending in endings
+            ]
 
         def seat() -> Seating:
             names = set(seating)
@@ -144,7 +171,7 @@ class Evaluation:
             seated |= checkpoint_makers(names, self.model, self.evaluate.temperature)
             return Seating({game.name: game}, seated, self.seed)
 
-        return Series(name, self.folder / name, requests, seat)
+        return Series(name, self.folder / name, requests, seat, after)
 
     def policy(self, player: str) -> Policy:
         """The checkpoint or snapshot of this name, loaded."""

@@ -4,7 +4,7 @@ It has three modules, which are imported when they are needed: `parameters` with
 the functions of `Plan`, and `reporting` with those of `Reporting`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,8 +75,8 @@ class Report:
 class Plan(Protocol):
     """What to play. `finish` and `inputs` are optional."""
 
-    def series(self, run: "Evaluation") -> "Iterator[Series]":
-        """The series of a game, in the order in which they are played."""
+    def series(self, run: "Evaluation") -> "list[Series]":
+        """The series of a game, in the order in which they are played. It loads no model and reads no episode."""
 
     def finish(self, run: "Evaluation") -> None:
         """Write to `run.folder` what is computed or copied rather than played, after all series."""

@@ -65,7 +65,7 @@ def test_a_rule_meets_every_opponent_in_all_games_from_its_seat_if_that_is_train
 
     def rules(*seating):
         played = series(evaluation("prediction", seating, study, tasks))
-        return {one.folder.name: len(one.requests) for one in played if "rule-" in one.folder.name}
+        return {one.folder.name: len(one.requests()) for one in played if "rule-" in one.folder.name}
 
     names = [f"{author}-against-rule-{rule}" for author in ("random", "scripted")
              for rule in ("larger-digit", "commonest-answer")]  # fmt: skip
@@ -81,13 +81,13 @@ def test_models_do_not_meet_where_it_would_tell_nothing_or_is_impossible(evaluat
 def test_requests_say_who_plays_in_which_series():
     run = evaluation("kuhn", ["policy", "policy"])
     tasks = list(run.game.taskset.tasks("evaluate", 2))
-    first = next(series(evaluation("kuhn", ["policy", "policy"], tasks=tasks)))
-    assert [request.episode_id for request in first.requests] == [
+    first = series(evaluation("kuhn", ["policy", "policy"], tasks=tasks))[0]
+    assert [request.episode_id for request in first.requests()] == [
         f"matches/base-against-random/{task.game_id}" for task in tasks
     ]
-    assert {(r.seating, r.series, r.game) for r in first.requests} == {(("base", "random"), "matches", "kuhn")}
+    assert {(r.seating, r.series, r.game) for r in first.requests()} == {(("base", "random"), "matches", "kuhn")}
 
 
 def test_a_game_of_one_seat_has_no_matches():
     with pytest.raises(UserError, match=r"needs a game of two seats, but tests\.echo has solver"):
-        list(series(evaluation(ECHO, ["policy"])))
+        series(evaluation(ECHO, ["policy"]))

@@ -18,7 +18,7 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.shards import read_frame
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.studies.config import EvaluateConfig
-from slim_rl.studies.series import Evaluation, Models
+from slim_rl.studies.series import Evaluation, Models, rounds
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 from stages import analyze, compare, evaluate, games
@@ -47,10 +47,19 @@ def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, 
         with run.models:
             seating = series.seating()
             # Each call of `collect` has an event loop of its own.
-            halves = (series.requests[:4], series.requests[4:])
+            requests = series.requests()
+            halves = (requests[:4], requests[4:])
             played.append([e for half in halves for e in collect(half, seating.play, series.folder, concurrency=8)])
     for here, there in zip(*played, strict=True):
         assert here.turns == there.turns and here.rewards == there.rewards
+
+
+def test_a_series_is_played_in_a_later_round_than_those_it_comes_after(matching, tasks, tmp_path):
+    run = evaluation(matching, tasks, tmp_path)
+    first, last = run.series("a/x", tasks, ()), run.series("b/y", tasks, (), after=("a/x", "c/z"))
+    other = run.series("c/z", tasks, (), after=("a/x",))
+    names = [list(one) for one in rounds({"g/a/x": first, "h/a/x": first, "g/c/z": other, "g/b/y": last})]
+    assert names == [["g/a/x", "h/a/x"], ["g/c/z"], ["g/b/y"]]
 
 
 def test_one_server_at_a_time_and_none_at_the_end(model, tokenizer, tmp_path, monkeypatch):

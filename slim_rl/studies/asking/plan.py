@@ -2,14 +2,13 @@
 did."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from slim_rl.core.episode import Episode, Turn
-from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import Section
@@ -20,7 +19,6 @@ from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.probe import MAX_TURNS, Prober
 from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.rollout.context import check_context
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.rollout.shards import finished, write_shard
 from slim_rl.runtime.files import write_text
@@ -38,45 +36,51 @@ Free = Mapping[str, Episode]
 """A model's free play, by board."""
 
 
-def series(run: Evaluation) -> Iterator[Series]:
-    """The probe of the partner; checkpoints and references on held-out boards and in games that training did not have;
+def series(run: Evaluation) -> list[Series]:
+    """The probe of the partner; checkpoints and references on held-out boards and in games not seen in training;
     checkpoints with each other's questions; and references on people's boards.
 
-    A policy that was trained in both seats meets the partner in either, and itself. What needs the free play of both
-    checkpoints comes after it, and covers the boards for which it is there.
+    A policy that was trained in both seats meets the partner in either, and itself. The exchange of questions covers
+    the boards for which there is free play of both checkpoints.
     """
     tasks, studied, opposite = run.tasks, run.parameters, partner(run.game)
     assert isinstance(studied, Parameters)
     probed = [_without_limits(task) for task in tasks[: studied.probe_games]]
     patient = board_of(run.game).model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}
     game = transfer.with_parameters(run.game, patient, run.seed)
-    yield run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)
+    planned = [run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)]
     few = tasks[: studied.transplant_games]
     transfers = _transfers(run)
     for player in run.checkpoints:
-        yield run.series(f"held-out/{player}", tasks, (player, opposite))
+        planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
         if len(policy_seats(run.game)) > 1:
-            yield run.series(f"self-play/{player}", tasks, (player, player))
-            yield run.series(f"second-seat/{player}", tasks, ("scripted", player))
+            planned.append(run.series(f"self-play/{player}", tasks, (player, player)))
+            planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
             # There must be scores of which it knows something, or both would play the same.
             told = {ASKS_ON: False} | ({ASKS_UNKNOWN: True} if board_of(run.game).p_rough else {})
             for name, unknown in told.items():
                 on = {name: partial(_asking, run, "base", None, unknown)}
-                yield run.series(f"held-out/{name}", tasks, (name, opposite), on)
-        yield from _forced(run, few, player, "forbidden", partial(_forbidden, run, player))
-        yield from _transferred(run, player, transfers)
-    if few:
-        yield from _transplants(run, few)
+                planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), on))
+        if few:
+            planned.append(_transplant(run, few, player, "forbidden", partial(_forbidden, run, player)))
+        planned += _transferred(run, player, transfers)
+    if few and run.checkpoints:
+        planned += [
+            _transplant(run, few, "base", "given-trained", partial(_given, run, "base", "trained"), exchange=True),
+            _transplant(run, few, "base", "as-many", partial(_asking, run, "base", "trained"), exchange=True),
+            _transplant(run, few, "trained", "given-base", partial(_given, run, "trained", "base"), exchange=True),
+        ]
     for player in dict.fromkeys(("bayes", *studied.references)):
-        yield run.series(f"held-out/{player}", tasks, (player, opposite))
+        planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
     for player in transfer.REFERENCES:
-        yield from _transferred(run, player, transfers)
+        planned += _transferred(run, player, transfers)
     theirs = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
     boards = human_games(HUMAN) if studied.human_references else []
     for player in studied.human_references:
         game = transfer.with_parameters(run.game, theirs, run.seed)
-        yield run.series(f"human-boards/{player}", boards, (player, opposite), game=game)
+        planned.append(run.series(f"human-boards/{player}", boards, (player, opposite), game=game))
+    return planned
 
 
 def partner(game: NamedGame) -> str:
@@ -89,18 +93,23 @@ def _without_limits(task: Task) -> Task:
     return replace(task, state={name: value for name, value in task.state.items() if name not in _LIMITS_OF_TASKS})
 
 
-def _transplants(run: Evaluation, tasks: Sequence[Task]) -> Iterator[Series]:
-    free = {player: _free(run, player) for player in run.checkpoints}
-    there = [task for task in tasks if all(task.game_id in played for played in free.values())]
-    yield from _forced(run, there, "base", "given-trained", partial(_given, run, "base", free["trained"]))
-    yield from _forced(run, there, "base", "as-many", partial(_asking, run, "base", free["trained"]))
-    yield from _forced(run, there, "trained", "given-base", partial(_given, run, "trained", free["base"]))
+def _transplant(
+    run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make: partial, exchange: bool = False
+) -> Series:
+    """The series `transplant/PLAYER-ARM`; with `exchange`, on the boards that both checkpoints have played."""
 
+    def there() -> list[Task]:
+        free = [_free(run, name) for name in run.checkpoints]
+        return [task for task in tasks if all(task.game_id in played for played in free)]
 
-def _forced(run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make: partial) -> Iterator[Series]:
-    if tasks:
-        seating = (player, partner(run.game))
-        yield run.series(f"transplant/{player}-{arm}", tasks, seating, {player: make}, arm=arm)
+    seating, makers, after = (
+        (player, partner(run.game)),
+        {player: make},
+        tuple(f"held-out/{n}" for n in run.checkpoints),
+    )
+    if exchange:
+        return run.series(f"transplant/{player}-{arm}", there, seating, makers, arm, after=after)
+    return run.series(f"transplant/{player}-{arm}", tasks, seating, makers, arm)
 
 
 class _Transfer(NamedTuple):
@@ -111,7 +120,7 @@ class _Transfer(NamedTuple):
 
 
 def _transfers(run: Evaluation) -> list[_Transfer]:
-    """The games that training did not have and the checkpoints can play; none if the partner costs money."""
+    """Games not seen in training; none if the partner costs money."""
     assert isinstance(run.parameters, Parameters)
     count, opposite = run.parameters.transfer_games, partner(run.game)
     if not count or opposite.startswith("service:"):
@@ -119,26 +128,15 @@ def _transfers(run: Evaluation) -> list[_Transfer]:
     found = []
     for name, change in transfer.changes(run.game):
         game = transfer.changed(run.game, change, run.seed)
-        tasks = list(game.taskset.tasks("evaluate", count))
-        if "size" not in change.parameters or _fits(run, game, tasks):
-            found.append(_Transfer(name, game, tasks, change.partner or opposite))
+        found.append(_Transfer(name, game, list(game.taskset.tasks("evaluate", count)), change.partner or opposite))
     return found
 
 
-def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> Iterator[Series]:
-    for name, game, tasks, opposite in games:
-        yield run.series(f"transfer/{name}/{player}", tasks, (player, opposite), arm=name, game=game)
-
-
-def _fits(run: Evaluation, game: NamedGame, tasks: Sequence[Task]) -> bool:
-    """Whether boards of another size fit the checkpoints' context and turns."""
-    engine, rules = run.policy("base")
-    try:
-        check_context(game, tasks, rules.renderer, engine.max_context_tokens, rules.max_turn_tokens)
-    except UserError as error:
-        print(f"Not played: {error}")
-        return False
-    return True
+def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> list[Series]:
+    return [
+        run.series(f"transfer/{name}/{player}", tasks, (player, opposite), arm=name, game=game)
+        for name, game, tasks, opposite in games
+    ]
 
 
 def _free(run: Evaluation, player: str) -> Free:
@@ -149,12 +147,12 @@ def _forbidden(run: Evaluation, player: str) -> PlayerMaker:
     return forbidden_maker(run.policy(player), board_of(run.game))
 
 
-def _given(run: Evaluation, player: str, free: Free) -> PlayerMaker:
-    return given_maker(run.policy(player), board_of(run.game), free)
+def _given(run: Evaluation, player: str, other: str) -> PlayerMaker:
+    return given_maker(run.policy(player), board_of(run.game), _free(run, other))
 
 
-def _asking(run: Evaluation, player: str, free: Free | None, unknown: bool = False) -> PlayerMaker:
-    return asking_maker(run.policy(player), board_of(run.game), free, unknown)
+def _asking(run: Evaluation, player: str, other: str | None, unknown: bool = False) -> PlayerMaker:
+    return asking_maker(run.policy(player), board_of(run.game), _free(run, other) if other else None, unknown)
 
 
 def _prober(seat: Seat) -> Player:

@@ -17,13 +17,7 @@ class Change(NamedTuple):
 CHANGES = {
     "wordings": Change("Answers in unseen sentences", {"wordings": "held-out"}),
     "reordered": Change("Answers in another order of words", {"wordings": "reordered"}),
-    "limit": Change("At most 3 turns", {"max_turns": 6}),
     "impatient": Change("Partner tells no score", {"patience": (0, 0)}),
-    "seen": Change("Sees 40 % of the cells", {"p_agent": 0.4}),
-    "rough": Change("Knows 60 % of the cells roughly", {"p_rough": 0.6}),
-    "size-4": Change("4 by 4 boards", {"size": 4}),
-    "size-5": Change("5 by 5 boards", {"size": 5}),
-    "weighs": Change("Partner weighs proposals", {"always_accept": False}),
     "ignorant": Change("Partner never knows", {}, "ignorant"),
 }
 REFERENCES = ("optimal",)
@@ -35,13 +29,8 @@ def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
     board = board_of(game)
     for name, change in CHANGES.items():
         met = not change.partner or change.partner in board.seating
-        unfair = {
-            "p_rough": not board.p_rough,  # such scores would be new to the model
-            "max_turns": not board.turns_told,  # who is not told a limit cannot keep it
-            "patience": board.patience is None,  # the model never read how many scores are left
-        }
-        if any(unfair.get(name) for name in change.parameters):
-            continue
+        if "patience" in change.parameters and board.patience is None:
+            continue  # the model never read how many scores are left
         if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
             yield name, change
 

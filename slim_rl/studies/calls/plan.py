@@ -1,6 +1,5 @@
 """Both checkpoints and players without a model in free play; and the checkpoints with calls forbidden or forced."""
 
-from collections.abc import Iterator
 from functools import partial
 
 from slim_rl.rollout.seating import PlayerMaker
@@ -9,18 +8,19 @@ from slim_rl.studies.calls.parameters import Parameters
 from slim_rl.studies.series import Evaluation, Series
 
 
-def series(run: Evaluation) -> Iterator[Series]:
+def series(run: Evaluation) -> list[Series]:
     parameters = run.parameters
     assert isinstance(parameters, Parameters)
     few = run.tasks[: parameters.intervention_tasks]
     forced = [f"forced-{k}" for k in parameters.forced] if parameters.caller else []
+    planned = []
     for player in run.checkpoints:
-        yield run.series(f"held-out/{player}", run.tasks, run.seated(player))
+        planned.append(run.series(f"held-out/{player}", run.tasks, run.seated(player)))
         for arm in [FORBIDDEN, *forced] if few else []:
             makers = {player: partial(_forced, run, player, arm, parameters.caller)}
-            yield run.series(f"intervention/{player}-{arm}", few, run.seated(player), makers, arm=arm)
-    for player in parameters.references:
-        yield run.series(f"held-out/{player}", run.tasks, run.seated(player))
+            planned.append(run.series(f"intervention/{player}-{arm}", few, run.seated(player), makers, arm=arm))
+    references = parameters.references
+    return planned + [run.series(f"held-out/{player}", run.tasks, run.seated(player)) for player in references]
 
 
 def _forced(run: Evaluation, player: str, arm: str, caller: str | None) -> PlayerMaker:

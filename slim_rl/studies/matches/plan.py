@@ -1,18 +1,18 @@
 """Every player against every other, in both seats; and exact solutions, where a game has one."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import combinations, product
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import HasOpponents, HasRules, Solved
+from slim_rl.core.game import HasOpponents, HasRules, Solved, Task
 from slim_rl.games import policy_seats
 from slim_rl.runtime.files import write_text
 from slim_rl.studies.matches.parameters import Parameters
 from slim_rl.studies.series import Evaluation, Series
 
 
-def series(run: Evaluation) -> Iterator[Series]:
+def series(run: Evaluation) -> list[Series]:
     """Every checkpoint and snapshot against every opponent, and `ranked` of the snapshots against each other and the
     checkpoints. A pair plays each task twice, so that both play both seats, but a model only those that it is trained in.
     In these seats the game's rules, if it has some, meet every opponent, too.
@@ -33,18 +33,22 @@ def series(run: Evaluation) -> Iterator[Series]:
     if run.evaluate.temperature and not run.evaluate.server:
         pairs += [pair for pair in combinations(models, 2) if ranked.issuperset(pair)]
     pairs += combinations(opponents, 2)
-    trained = policy_seats(run.game)
+    trained, planned = policy_seats(run.game), []
     for one, other in pairs:
         few = {one, other} & set(run.snapshots) or "trained" not in (one, other)
         tasks = run.tasks[: parameters.snapshot_games] if few else run.tasks
         for seated in ((one, other), (other, one)):
             if all(seat in trained for seat, player in zip(seats, seated, strict=True) if player in models):
-                yield run.series(f"matches/{seated[0]}-against-{seated[1]}", tasks, seated)
+                planned.append(_match(run, tasks, seated))
     rules = run.game.taskset.rules if isinstance(run.game.taskset, HasRules) else {}
     for seat, opponent in product(trained, opponents):
         for rule in rules.get(seat, ()):
-            seated = (rule, opponent) if seat == seats[0] else (opponent, rule)
-            yield run.series(f"matches/{seated[0]}-against-{seated[1]}", run.tasks, seated)
+            planned.append(_match(run, run.tasks, (rule, opponent) if seat == seats[0] else (opponent, rule)))
+    return planned
+
+
+def _match(run: Evaluation, tasks: Sequence[Task], seated: tuple[str, str]) -> Series:
+    return run.series(f"matches/{seated[0]}-against-{seated[1]}", tasks, seated)
 
 
 def finish(run: Evaluation) -> None:

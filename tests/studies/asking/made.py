@@ -168,7 +168,7 @@ def write_run(folder, parameters=None, base=BASE, trained=TRAINED, steps=5):
     for name, policy in arms(base, trained).items():
         model, _, arm = name.partition("-")
         write(played / "transplant" / name, play(game, model, policy, 110, arm=arm))
-    for name in ("wordings", "limit", "ignorant", "size-4"):
+    for name in CHANGES:
         other = changed(game, CHANGES[name], 0)
         for player in ("base", "trained", "optimal"):
             played_there = play(

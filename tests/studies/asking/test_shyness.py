@@ -32,10 +32,10 @@ def probed(evaluate):
         def partner(seat):
             return TextSeat(Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change))
 
-        series = next(plan.series(evaluate(count=games)))
+        series = plan.series(evaluate(count=games))[0]
         seating = series.seating()
         seating = replace(seating, makers={**seating.makers, "scripted": partner})
-        return [asyncio.run(seating.play(request)) for request in series.requests]
+        return [asyncio.run(seating.play(request)) for request in series.requests()]
 
     return probed
 
