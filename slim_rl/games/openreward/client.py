@@ -2,7 +2,7 @@
 
 Whose fault a failure is:
 
-    the policy's       `ok: false`                                     BadCall: told, the episode goes on
+    the policy's       `ok: false`                                     BadCall: it is told, and the episode goes on
     the environment's  an `error` event                                GameFailed: the episode is played again
     the service's      5xx, 404 or 410 of a session, no connection     GameFailed
     the user's         401, 403, an unknown environment or split       UserError
@@ -15,9 +15,8 @@ import asyncio
 import base64
 import json
 import math
-import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,12 +25,15 @@ import aiohttp
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.message import Message, Tool
 from slim_rl.core.tools import BadCall
+from slim_rl.runtime.retry import retry
 
+START_SECONDS = 600.0
+"""A server may say for so long that the environment is still starting."""
+SILENCE_SECONDS = 30.0
+"""A request without a sign of life for so long has failed."""
 PING_SECONDS = 10.0
-"""A server reaps sessions that are silent for 900 s."""
+"""A server closes sessions that are silent for 900 s, also those of a killed client."""
 _TRIES = 5
-"""Of a request that may be repeated."""
-_PAUSE_SECONDS = 0.1  # before the first repetition; it doubles
 _PASSING = (429, 502, 503, 504)
 _LINE_BYTES = 2**22
 _DRAIN_SECONDS = 1.0
@@ -51,13 +53,6 @@ class Address:
         return f"{self.url} ({self.deployment})" if self.deployment else self.url
 
 
-class Limits(NamedTuple):
-    """In seconds; see `Parameters`."""
-
-    start: float
-    silence: float
-
-
 class Output(NamedTuple):
     """The result of a tool."""
 
@@ -67,7 +62,7 @@ class Output(NamedTuple):
 
 
 class Terminal(NamedTuple):
-    """The tool that is given a message without a call."""
+    """The tool that gets a message without a call."""
 
     name: str
     argument: str | None
@@ -76,8 +71,8 @@ class Terminal(NamedTuple):
 class ServiceFailed(GameFailed):
     """The server gave no answer, or one that is no success; `status` is that of HTTP, 0 without an answer."""
 
-    def __init__(self, told: str, status: int = 0):
-        super().__init__(told)
+    def __init__(self, reason: str, status: int = 0):
+        super().__init__(reason)
         self.status = status
 
     @property
@@ -98,12 +93,12 @@ class Connection:
     """An HTTP connection to a server; an async context manager. Its key goes to this server alone: redirections are
     not followed."""
 
-    def __init__(self, address: Address, limits: Limits):
-        self.address, self._limits = address, limits
+    def __init__(self, address: Address):
+        self.address = address
         headers = {"X-API-Key": address.key} if address.key else {}
         if address.deployment:
             headers["X-Deployment"] = address.deployment
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.silence, sock_read=limits.silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS)
         self._http = aiohttp.ClientSession(headers=headers, timeout=timeout, read_bufsize=_LINE_BYTES)
 
     async def __aenter__(self) -> "Connection":
@@ -112,90 +107,78 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        session: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    async def ask(self, method: str, path: str, body: Any = None, session: str | None = None) -> Any:
         """The JSON that answers a request which may be repeated.
 
         Raises:
             GameFailed, UserError
         """
-        sent = {**(headers or {}), **({"X-Session-ID": session} if session else {})}
 
         async def once() -> Any:
-            request = self._http.request(
-                method, self.address.url + path, json=body, headers=sent, allow_redirects=False
-            )
-            async with request as response:
+            async with self._request(method, path, body, session) as response:
                 await _check(response)
-                return await response.json(content_type=None)
+                text = await response.text()
+            with reading(path):
+                return json.loads(text)
 
-        pause, tries, started = _PAUSE_SECONDS, 1, time.monotonic()
-        while True:
-            try:
-                return await once()
-            except _Refused as error:
-                riding_out = error.starting and time.monotonic() - started < self._limits.start
-                if not riding_out and (error.status not in _PASSING or tries >= _TRIES):
-                    raise self._failure(error) from None
-            except (aiohttp.ClientError, TimeoutError) as error:
-                if tries >= _TRIES:
-                    raise self._failure(error) from None
-            except ValueError as error:
-                raise GameFailed(f"BadReply: {path} of {self.address} answered no JSON: {error}") from None
-            await asyncio.sleep(pause)
-            pause, tries = min(2 * pause, 5.0), tries + 1
+        return await self._repeated(path, once, lambda: True)
 
-    async def stream(
-        self, path: str, body: Any, session: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> tuple[str | None, Any]:
+    async def stream(self, path: str, body: Any, session: str | None = None) -> tuple[str | None, Any]:
         """A run that is started once: its `task_id`, and the joined `chunk` and `end` events as JSON.
 
         Raises:
             GameFailed, UserError
         """
-        headers = {**(headers or {}), **({"X-Session-ID": session} if session else {})}
         run: str | None = None
-        pause, tries, started = _PAUSE_SECONDS, 1, time.monotonic()
-        while True:
-            sent = body if run is None else {**body, "task_id": run}
+
+        async def once() -> Any:
+            nonlocal run
             parts: list[str] = []
-            failure: Exception
-            try:
-                request = self._http.post(self.address.url + path, json=sent, headers=headers, allow_redirects=False)
-                async with request as response:
-                    await _check(response)
-                    async with aclosing(_events(response)) as events:
-                        async for event, data in events:
-                            if event == "task_id":
-                                run = data.strip()
-                            elif event == "error":
-                                raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
-                            elif event in ("chunk", "end"):
-                                parts.append(data)
-                            if event == "end":
+            async with self._request("POST", path, {**body, "task_id": run} if run else body, session) as response:
+                await _check(response)
+                async with aclosing(_events(response)) as events:
+                    async for event, data in events:
+                        if event == "task_id":
+                            run = data.strip()
+                        elif event == "error":
+                            raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
+                        elif event in ("chunk", "end"):
+                            parts.append(data)
+                        if event == "end":
+                            with reading(path):
                                 result = json.loads("".join(parts) or "null")
-                                await _drain(response)
-                                return run, result
-                failure = aiohttp.ClientPayloadError("the reply was cut")
-            except _Refused as error:
-                starting = error.starting and time.monotonic() - started < self._limits.start
-                if not starting and (run is None or error.status not in _PASSING or tries >= _TRIES):
-                    raise self._failure(error) from None
-                failure = error
-            except (aiohttp.ClientError, TimeoutError) as error:
-                failure = error
-            except ValueError as error:  # no JSON, or a line without end
-                raise GameFailed(f"BadReply: {path} of {self.address}: {error}") from None
-            if not isinstance(failure, _Refused) and (run is None or tries >= _TRIES):
-                raise self._failure(failure) from None
-            await asyncio.sleep(pause)
-            pause, tries = min(2 * pause, 5.0), tries + 1
+                            await _drain(response)
+                            return result
+            raise aiohttp.ClientPayloadError("the reply was cut")
+
+        result = await self._repeated(path, once, lambda: run is not None)
+        return run, result
+
+    def _request(self, method: str, path: str, body: Any, session: str | None) -> Any:
+        headers = {"X-Session-ID": session} if session else {}
+        if self.address.secrets and path in ("/create_session", "/create"):
+            values = {name: {"value": value} for name, value in self.address.secrets.items()}
+            headers["X-Secrets"] = base64.b64encode(json.dumps(values).encode()).decode()
+        return self._http.request(method, self.address.url + path, json=body, headers=headers, allow_redirects=False)
+
+    async def _repeated(self, path: str, once: Callable[[], Awaitable[Any]], repeatable: Callable[[], bool]) -> Any:
+        def passing(error: Exception) -> bool:
+            if isinstance(error, _Refused):
+                return repeatable() and error.status in _PASSING and not error.starting
+            return repeatable() and isinstance(error, aiohttp.ClientError | TimeoutError)
+
+        def starting(error: Exception) -> bool:
+            return isinstance(error, _Refused) and error.starting
+
+        try:
+            return await retry(
+                lambda: retry(once, passing, tries=_TRIES, first_seconds=0.1, longest_seconds=5.0),
+                starting,
+                seconds=START_SECONDS,
+                longest_seconds=5.0,
+            )
+        except (_Refused, aiohttp.ClientError, TimeoutError) as error:
+            raise self._failure(error) from None
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, _Refused):
@@ -203,8 +186,8 @@ class Connection:
                 return UserError(f"{self.address} refuses the key, or needs one ({error}). Set it in the environment.")
             name = "SessionGone" if error.status in (404, 410) else "ServiceFailed"
             return ServiceFailed(f"{name}: {self.address} answered {error}", error.status)
-        told = str(error) or f"no sign of life for {self._limits.silence:g} s"
-        return ServiceFailed(f"{type(error).__name__}: {self.address}: {told[:300]}")
+        reason = str(error) or f"no sign of life for {SILENCE_SECONDS:g} s"
+        return ServiceFailed(f"{type(error).__name__}: {self.address}: {reason[:300]}")
 
 
 class Session:
@@ -216,35 +199,27 @@ class Session:
 
     async def tools(self) -> tuple[tuple[Tool, ...], Terminal | None]:
         """The tools of the task, and the one that takes a message without a call."""
-        try:
-            told = await self._connection.ask("GET", f"{self._path}/task_tools", session=self.sid)
-            tools = tuple(
-                Tool(
-                    tool["name"], tool["description"], tool.get("input_schema") or {"type": "object", "properties": {}}
-                )
-                for tool in told["tools"]
-            )
-            last = told.get("terminal_tool")
+        reply = await self._connection.ask("GET", f"{self._path}/task_tools", session=self.sid)
+        empty = {"type": "object", "properties": {}}
+        with reading("task_tools"):
+            tools = tuple(Tool(t["name"], t["description"], t.get("input_schema") or empty) for t in reply["tools"])
+            last = reply.get("terminal_tool")
             return tools, Terminal(last["name"], last.get("arg")) if last else None
-        except (KeyError, TypeError, AttributeError) as error:
-            raise GameFailed(f"BadReply: task_tools: {error!r}") from None
 
     async def prompt(self) -> list[Message]:
         """What the policy reads first."""
         try:
             # `/messages` is newer than the standard; a server without it may redirect it or know it as no path.
-            told = await self._connection.ask("GET", f"{self._path}/messages", session=self.sid)
-            return [Message(m["role"], _text(m["blocks"])) for m in told if m["role"] in ("system", "user")]
+            messages = await self._connection.ask("GET", f"{self._path}/messages", session=self.sid)
         except ServiceFailed as error:
             if not error.gone:
                 raise
-        except (KeyError, TypeError) as error:
-            raise GameFailed(f"BadReply: messages: {error!r}") from None
-        told = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)
-        try:
-            return [Message("user", _text(told))]
-        except (KeyError, TypeError) as error:
-            raise GameFailed(f"BadReply: prompt: {error!r}") from None
+        else:
+            with reading("messages"):
+                return [Message(m["role"], _text(m["blocks"])) for m in messages if m["role"] in ("system", "user")]
+        blocks = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)
+        with reading("prompt"):
+            return [Message("user", _text(blocks))]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Output:
         """Call a tool, once.
@@ -254,18 +229,15 @@ class Session:
             GameFailed, UserError
         """
         body = {"name": name, "input": dict(arguments)}
-        _, told = await self._connection.stream(f"{self._path}/call", body, self.sid)
-        try:
-            if not told["ok"]:
-                raise BadCall(str(told["error"]))
-            output = told["output"]
-            reward = output.get("reward")
+        _, reply = await self._connection.stream(f"{self._path}/call", body, self.sid)
+        with reading("call"):
+            if not reply["ok"]:
+                raise BadCall(str(reply["error"]))
+            output = reply["output"]
+            reward = None if output.get("reward") is None else float(output["reward"])
             if reward is not None and not math.isfinite(reward):
-                raise GameFailed(f"BadReply: the reward {reward}")
-            given = None if reward is None else float(reward)
-            return Output(_text(output["blocks"]), given, bool(output["finished"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise GameFailed(f"BadReply: call: {error!r}") from None
+                raise ValueError(f"the reward is {reward}")
+            return Output(_text(output["blocks"]), reward, bool(output["finished"]))
 
     async def close(self) -> None:
         """Delete the session. Raises GameFailed if the server does not answer."""
@@ -283,7 +255,7 @@ class Session:
 
 async def new_session_id(connection: Connection) -> str:
     """The id of a session, in which `start` creates the environment. Raises GameFailed, UserError."""
-    sid, _ = await connection.stream("/create_session", {}, headers=_secrets(connection.address))
+    sid, _ = await connection.stream("/create_session", {})
     if not sid:
         raise GameFailed(f"BadReply: {connection.address} gave no session id")
     return sid
@@ -291,9 +263,8 @@ async def new_session_id(connection: Connection) -> str:
 
 async def start(connection: Connection, sid: str, environment: str, task: Mapping[str, Any]) -> Session:
     """Create the environment of a task in the session `sid`. Raises GameFailed, UserError."""
-    body = {"env_name": environment, "task_spec": dict(task)}
     try:
-        await connection.ask("POST", "/create", body, sid, _secrets(connection.address))
+        await connection.ask("POST", "/create", {"env_name": environment, "task_spec": dict(task)}, sid)
     except GameFailed as error:
         if "Session already exists" not in str(error):  # the first try reached it, and its answer was lost
             raise
@@ -310,12 +281,13 @@ async def delete(connection: Connection, sid: str) -> None:
                 raise
 
 
-def _secrets(address: Address) -> dict[str, str]:
-    """The header that carries the secrets of an environment."""
-    if not address.secrets:
-        return {}
-    values = {name: {"value": value} for name, value in address.secrets.items()}
-    return {"X-Secrets": base64.b64encode(json.dumps(values).encode()).decode()}
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Around what reads a server's JSON, and nothing else."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise GameFailed(f"BadReply: {what}: {error!r}") from None
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
@@ -338,23 +310,24 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str, str]]:
     """Server-sent events as (event, data); comments are left out."""
-    event = ""
-    data: list[str] = []
-    async for raw in response.content:
+    event, data = "", list[str]()
+    while True:
+        with reading("a line of a stream"):  # which may be too long
+            raw = await response.content.readline()
+        if not raw:
+            return
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        name, _, value = line.partition(":")
         if not line:
             if event:
                 yield event, "\n".join(data)
             event, data = "", []
-        elif not line.startswith(":"):
-            name, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            if name == "event":
-                event = value
-            elif name == "data":
-                data.append(value)
+        elif name == "event":
+            event = value.removeprefix(" ")
+        elif name == "data":
+            data.append(value.removeprefix(" "))
 
 
-def _text(blocks: list[Any]) -> str:
-    """The text of blocks. An image is told as such: this model reads text alone."""
+def _text(blocks: Sequence[Any]) -> str:
+    """The text of blocks. An image is only named: this model reads text alone."""
     return "".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in blocks)

@@ -6,19 +6,8 @@ from slim_rl.core.errors import GameFailed
 from slim_rl.core.game import Task
 from slim_rl.core.message import Message, Tool, ToolCall
 from slim_rl.core.tools import ToolGame
-from slim_rl.games.openreward.client import (
-    Address,
-    Connection,
-    Limits,
-    Session,
-    Terminal,
-    delete,
-    new_session_id,
-    start,
-)
-from slim_rl.games.openreward.parameters import Parameters
-from slim_rl.games.openreward.rewards import episode_reward
-from slim_rl.games.openreward.sessions import OpenSessions
+from slim_rl.games.openreward.client import Address, Connection, Session, Terminal, delete, new_session_id, start
+from slim_rl.games.openreward.parameters import Parameters, episode_reward
 
 NUDGE = "There is no tool call in your message. Call one of the tools to go on."
 
@@ -30,17 +19,16 @@ class EnvironmentGame(ToolGame):
     is told to call one. The environment ends the episode with a result that is `finished`.
     """
 
-    def __init__(self, task: Task, parameters: Parameters, address: Address, sessions: OpenSessions):
+    def __init__(self, task: Task, parameters: Parameters, address: Address):
         super().__init__(task.game_id, (), parameters.max_turns)
         self._environment, self._spec = task.state["environment"], task.state["task_spec"]
-        self._parameters, self._sessions = parameters, sessions
-        self._address = address
+        self._parameters, self._address = parameters, address
         self._connection: Connection | None = None
         self._session: Session | None = None
         self._sid: str | None = None
         self._tools: tuple[Tool, ...] = ()
         self._terminal: Terminal | None = None
-        self._given: list[float] = []
+        self._rewards: list[float] = []
         self._finished = False
 
     def tools(self, seat: str) -> Sequence[Tool]:
@@ -48,11 +36,8 @@ class EnvironmentGame(ToolGame):
 
     async def observe(self, seat: str) -> Sequence[Message]:
         if self._session is None:
-            limits = Limits(self._parameters.start_seconds, self._parameters.silence_seconds)
-            self._connection = Connection(self._address, limits)
-            await self._sessions.begin(self._connection)
+            self._connection = Connection(self._address)
             self._sid = await new_session_id(self._connection)
-            self._sessions.opened(self._sid)
             self._session = await start(self._connection, self._sid, self._environment, self._spec)
             self._tools, self._terminal = await self._session.tools()
             self._unseen = await self._session.prompt()
@@ -68,7 +53,7 @@ class EnvironmentGame(ToolGame):
         return None
 
     def rewards(self) -> Mapping[str, float] | None:
-        reward = episode_reward(self._given, self._finished, self._parameters)
+        reward = episode_reward(self._rewards, self._finished, self._parameters)
         return None if reward is None else {self.seats[0]: reward}
 
     def metrics(self) -> Mapping[str, float]:
@@ -82,15 +67,13 @@ class EnvironmentGame(ToolGame):
                 await self._session.close()
             elif self._sid is not None:
                 await delete(connection, self._sid)
-            if self._sid is not None:
-                self._sessions.closed(self._sid)
 
     async def _run(self, name: str, arguments: Mapping[str, object]) -> str:
         if self._session is None:
             raise GameFailed("SessionGone: there is no session")
         output = await self._session.call(name, arguments)
         if output.reward is not None:
-            self._given.append(output.reward)
+            self._rewards.append(output.reward)
         if output.finished:
             self._finished = self._over = True
         return output.text

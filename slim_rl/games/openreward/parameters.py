@@ -1,5 +1,6 @@
-"""Parameters of an environment."""
+"""Parameters of an environment, and the one reward of an episode."""
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -31,10 +32,6 @@ class Parameters(GameParameters):
     capitals."""
     key_variable: str | None = Field(None, pattern=r"^\w+$")
     """The environment variable with the key of a server of one's own. Hosted environments use OPENREWARD_API_KEY."""
-    start_seconds: float = Field(600.0, gt=0)
-    """How long a server may say that the environment is still starting."""
-    silence_seconds: float = Field(30.0, gt=0)
-    """A request without a sign of life for so long has failed."""
     step_seconds: float = Field(900.0, gt=0)
 
     @model_validator(mode="after")
@@ -46,3 +43,32 @@ class Parameters(GameParameters):
                 "reward are left out"
             )
         return self
+
+
+_REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
+    "sum": sum,
+    "mean": lambda rewards: sum(rewards) / len(rewards),
+    "max": max,
+    "min": min,
+}
+
+
+def episode_reward(rewards: Sequence[float], finished: bool, parameters: Parameters) -> float | None:
+    """The reward of an episode by the arithmetic of OpenReward's cookbook; None without any reward.
+
+    That is the one difference: the cookbook calls it 0.0, so that doing nothing beats trying and earning less.
+
+    Args:
+        rewards: from the environment, in order.
+        finished: whether the environment finished the episode.
+    """
+    if not finished and parameters.nonterminal_reward is not None:
+        rewards = [*rewards, parameters.nonterminal_reward]
+    if not rewards:
+        return None
+    reward = float(_REDUCTIONS[parameters.reward_reduction](rewards))
+    if parameters.min_reward is not None:
+        reward = max(reward, parameters.min_reward)
+    if parameters.max_reward is not None:
+        reward = min(reward, parameters.max_reward)
+    return reward

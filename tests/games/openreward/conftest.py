@@ -12,6 +12,7 @@ import yaml
 
 from slim_rl.engines.engine import Generation
 from slim_rl.games import game_parameters, load_games
+from slim_rl.games.openreward import client
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.runtime.process import end
@@ -56,14 +57,15 @@ def served(server):
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
+def in_a_folder_of_its_own_and_impatient(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client, "SILENCE_SECONDS", 0.5)
 
 
 def game_at(url, variant=None, **parameters):
     """The environment of a server as a game of ours."""
     name = f"openreward:{url}"
-    given = {"nonterminal_reward": 0.0, "variant": variant, "silence_seconds": 0.5, "train_count": 40, **parameters}
+    given = {"nonterminal_reward": 0.0, "variant": variant, "train_count": 40, **parameters}
     return load_games({name: game_parameters(name, given)}, 0)[name]
 
 

@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,14 +16,11 @@ from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
 from slim_rl.games import load_games
-from slim_rl.games.openreward.client import Address, Connection, Limits, ServiceFailed, Session
-from slim_rl.games.openreward.parameters import Parameters
-from slim_rl.games.openreward.rewards import episode_reward
-from slim_rl.games.openreward.sessions import OpenSessions, open_in
+from slim_rl.games.openreward.client import Address, Connection, ServiceFailed, Session
+from slim_rl.games.openreward.parameters import Parameters, episode_reward
 from slim_rl.rollout.collect import collect
-from slim_rl.runtime.journal import append_line
 from tests.babbler import Caller
-from tests.games.openreward.conftest import GAMES, ROOT, Solver, game_at, request, seating, serving
+from tests.games.openreward.conftest import GAMES, Solver, game_at, request, seating, serving
 
 SPOKEN = (
     '<tool_call>\n{"name": "calculate", "arguments": {"expression": "3 * (4 - 1)"}}\n</tool_call>',
@@ -148,8 +142,11 @@ def test_an_episode_without_a_reward_has_none(served, words):
 
 @pytest.mark.slow
 def test_the_matching_game_with_its_partner_is_served(tmp_path, words):
-    games = {"matching": {"size": 2, "p_agent": 0.5, "seating": ["policy", "scripted"], "max_turns": 6}, **GAMES}
-    with serving(tmp_path, "--port", "0", games=games, program="slim_rl.games.openreward.server") as server:
+    games = {
+        "matching": {"size": 2, "p_agent": 0.5, "seating": ["policy", "scripted"], "max_turns": 6, "train_count": 8},
+        **GAMES,
+    }
+    with serving(tmp_path, "--port", "0", games=games, program="slim_rl.rollout.serve") as server:
         with pytest.raises(UserError, match="several environments; set variant to one of calculator, matching"):
             next(game_at(server.url).taskset.tasks("train", 1))
         game = game_at(server.url, "matching")
@@ -187,7 +184,7 @@ def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         address = Address(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with Connection(address, Limits(1, 1)) as connection:
+        async with Connection(address) as connection:
             told = [(await connection.stream("/call", {}))[1] for _ in range(3)]
         await runner.cleanup()
         return told
@@ -206,7 +203,7 @@ def play_all(game, tasks, words, calls=1, folder="rollouts", **options):
 
 @pytest.mark.slow
 def test_100_episodes_on_a_server_that_fails_on_purpose(served, words):
-    game = game_at(served.url, start_seconds=5.0)
+    game = game_at(served.url)
     tasks = list(game.taskset.tasks("train", 40))
     served.fails(0.3)
     episodes = play_all(game, tasks, words, episodes=100, tries=3)
@@ -248,43 +245,6 @@ def test_a_failure_is_the_environments_and_never_a_reward(served, words, kind, e
         assert (episode.status, episode.rewards, episode.traces) == ("failed", {}, {})
         assert re.search(error, episode.error), episode.error
         assert sum(map(len, counts["ran"].values())) <= 1
-
-
-def test_sessions_of_a_killed_process_are_deleted_by_the_next(served, words):
-    game = game_at(served.url)
-    tasks = list(game.taskset.tasks("train", 3))
-    program = (
-        "import asyncio, json, sys\n"
-        "from slim_rl.games import game_parameters, load_games\n"
-        "from slim_rl.core.game import Task\n"
-        "async def leave_open(name, states):\n"
-        "    game = load_games({name: game_parameters(name, {'min_reward': 0})}, 0)[name]\n"
-        "    for n, state in enumerate(states):\n"
-        "        await game.taskset.load(Task(str(n), '', state)).observe('solver')\n"
-        "    print('open', flush=True)\n"
-        "    await asyncio.sleep(60)\n"
-        "asyncio.run(leave_open(sys.argv[1], json.loads(sys.argv[2])))\n"
-    )
-    states = json.dumps([dict(task.state) for task in tasks])
-    command = [sys.executable, "-c", program, game.name, states]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    assert process.stdout.readline() == "open\n"
-    assert len(served.counts()["open"]) == 3
-    process.kill()
-    process.communicate()
-    asyncio.run(seating(game, words, Solver(words)).play(request(game, tasks[0])))
-    assert served.counts()["open"] == []
-    assert list(Path(".work/openreward").glob(f"*-{process.pid}-*")) == []
-
-
-def test_sessions_of_another_machine_stay_open_whatever_its_name(served, monkeypatch, tmp_path):
-    """Machines that share a folder: `node` and `node-1`."""
-    monkeypatch.setenv("SLIM_RL_WORK", str(tmp_path))
-    monkeypatch.setattr("socket.gethostname", lambda: "node")
-    append_line(tmp_path / "openreward/node-1-999999-5.jsonl", {"address": served.url, "session": "live", "open": True})
-    assert asyncio.run(OpenSessions(served.url).delete_orphans(None)) == 0
-    assert open_in(tmp_path / "openreward/node-1-999999-5.jsonl") == {served.url: ["live"]}
 
 
 def test_a_prompt_that_is_no_list_of_blocks_fails_the_episode_and_not_the_run():

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from flows.upload import key_for, upload
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, ToolCall, heard, said
-from slim_rl.games.openreward.upload import key_for, upload
 from slim_rl.rollout.shards import write_shard
 from tests.games.openreward.conftest import ROOT
 
@@ -116,7 +116,7 @@ def test_the_reward_is_the_policys_wherever_it_sits(stub, tmp_path):
 
 
 def test_a_server_that_fails_half_way_gets_each_trajectory_once_and_in_order(stub, shards, monkeypatch):
-    monkeypatch.setattr("slim_rl.games.openreward.upload._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("flows.upload.FIRST_WAIT_SECONDS", 0.001)
     stub.refuse = lambda post: 5 <= post <= 10 or post % 4 == 0
     with pytest.raises(UserError, match=r"does not take the trajectories: it answered 503. The same command continues"):
         upload("run", shards, stub.url)
@@ -129,7 +129,7 @@ def test_a_server_that_fails_half_way_gets_each_trajectory_once_and_in_order(stu
 
 
 def test_an_upload_that_is_killed_half_way_goes_on(stub, shards):
-    command = [sys.executable, "-m", "slim_rl.games.openreward.upload", "--run", "r", "--url", stub.url]
+    command = [sys.executable, "-m", "flows.upload", "--run", "r", "--url", stub.url]
     process = subprocess.Popen(
         [*command, "--episodes", str(shards)], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
     )

@@ -1,0 +1,473 @@
+"""Serve the games of a file of parameters over the Open Reward Standard, so that other trainers can train on them.
+
+    python -m slim_rl.rollout.serve --parameters params.yaml --port 8080
+
+A game with tools offers its own, and its final message goes to the terminal tool `answer`. Any other game offers the
+tool `say`, whose result is what the policy's seat reads next. The other seats are taken by the players that `seating`
+names, if the game knows them. Splits are `train` and `test`.
+
+There is no authentication: listen to other machines only in a network you trust.
+"""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+from pydantic import BaseModel
+
+from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
+from slim_rl.core.game import AnyGame, HasPlayers, Purpose, Task, as_game
+from slim_rl.core.message import Message, Tool, ToolCall, said, text_of
+from slim_rl.core.tools import ToolGame
+from slim_rl.games import NamedGame, file_name, game_parameters, load_games
+from slim_rl.rollout.seating import Request, Seat, Seating
+from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+
+PURPOSES: dict[str, Purpose] = {"train": "train", "test": "evaluate"}
+RESULT_SECONDS = 60.0
+"""How long the result of a call can be fetched again."""
+STALE_SECONDS = 900.0
+"""A session without a sign of life for so long is closed."""
+_CHUNK = 4096
+_UNLIMITED = 10**6
+_SAY = "say", "Say this and read the reply."
+_TERMINAL = {"name": "answer", "arg": "message", "description": "Ends the episode."}
+_LOG = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """The caller's mistake: `ok: false` with a reason."""
+
+    def __init__(self, reason: str, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class Body(BaseModel):
+    """The JSON of a request; none needs all of it."""
+
+    env_name: str | None = None
+    split: str | None = None
+    index: int | None = None
+    start: int | None = None
+    stop: int | None = None
+    task_spec: dict[str, Any] | None = None
+    name: str = ""
+    input: dict[Any, Any] | None = None
+    task_id: str | None = None
+
+
+class Session:
+    """One episode, whose policy is on the other end of the line: a player whose turns come in calls."""
+
+    def __init__(self, environment: str, game: NamedGame, task: Task, seed: int):
+        self.environment, self.touched = environment, _now()
+        self.lock = asyncio.Lock()  # calls of one session run one after the other
+        self._observations: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._prompt: Sequence[Message] | None = None
+        self._seat: Seat | None = None
+        seating = Seating({game.name: game}, {"policy": self._sit}, seed)
+        request = Request(task.game_id, game.name, task, game.parameters.seating)
+        self._playing = asyncio.create_task(seating.play(request))
+        self._playing.add_done_callback(lambda _: self._observations.put_nowait(None))
+
+    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
+        self._observations.put_nowait(observation)
+        return await self._messages.get()
+
+    def recall(self, observation: Sequence[Message], message: Message) -> None:
+        """Never called: no episode of a server was begun before."""
+
+    async def prompt(self) -> Sequence[Message]:
+        """What the policy reads first. Raises GameFailed."""
+        async with self.lock:
+            return await self._first()
+
+    async def tools(self) -> dict[str, Any]:
+        """What the policy may call. Raises GameFailed."""
+        await self.prompt()
+        assert self._seat is not None
+        return tools_of(self._seat.game, self._seat.name)
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The output of a call.
+
+        Raises:
+            Refused: the caller's mistake.
+            GameFailed: the game broke, or another seat's player.
+        """
+        async with self.lock:
+            await self._first()
+            if self._playing.done():
+                raise Refused("episode_finished", "The episode is finished.")
+            assert self._seat is not None
+            calls = getattr(self._seat.game, "calls", {})
+            before = dict(calls)
+            self._messages.put_nowait(self._turn(name, arguments))
+            read = await self._observations.get()
+            if read is None:  # the last observation, which nobody answers
+                self._failure()
+                read = await as_game(self._seat.game).observe(self._seat.name)
+            text = text_of(read)
+            if wrong := [status for status, count in calls.items() if status != "ok" and count > before.get(status, 0)]:
+                reason = "not_found" if wrong == ["unknown_tool"] else "input_validation"
+                raise Refused(reason, text.removeprefix("Error: "))
+            return self._output(text)
+
+    async def close(self) -> None:
+        self._playing.cancel()
+        await asyncio.wait([self._playing])
+
+    def _sit(self, seat: Seat) -> "Session":
+        self._seat = seat
+        return self
+
+    async def _first(self) -> Sequence[Message]:
+        if self._prompt is None:
+            self._prompt = await self._observations.get() or ()
+            self._failure()
+        return self._prompt
+
+    def _failure(self) -> None:
+        if self._playing.cancelled():
+            raise GameFailed("SessionGone: the session was deleted")
+        if self._playing.done() and self._playing.result().status == "failed":
+            raise GameFailed(self._playing.result().error)
+
+    def _turn(self, name: str, arguments: Mapping[str, Any]) -> Message:
+        """A call as a message of the policy."""
+        assert self._seat is not None
+        tools = as_game(self._seat.game).tools(self._seat.name)
+        speaks, argument = ("answer", "message") if tools else ("say", "text")
+        if name == speaks:
+            if not isinstance(arguments.get(argument), str) or len(arguments) != 1:
+                raise Refused("input_validation", f"{name} takes one argument, {argument}, which is text.")
+            return said(arguments[argument])
+        if not tools:
+            raise Refused("not_found", f"There is no tool {name}.")
+        return Message("assistant", "", (ToolCall(name, dict(arguments)),))
+
+    def _output(self, text: str) -> dict[str, Any]:
+        episode = self._playing.result() if self._playing.done() else None
+        reward = episode.rewards.get(self._seat.name) if episode and self._seat else None
+        metrics = episode.metrics if episode else None
+        blocks = [{"text": text, "type": "text"}]
+        return {"blocks": blocks, "metadata": metrics, "reward": reward, "finished": episode is not None}
+
+
+class Server:
+    """The HTTP application, over the games of one set of parameters.
+
+    Args:
+        games: by name, with the policy in one seat and players that the game knows in the others.
+    """
+
+    def __init__(self, games: Mapping[str, NamedGame], seed: int = 0):
+        self._games, self._seed = {file_name(name).lower(): game for name, game in games.items()}, seed
+        self._tasks: dict[tuple[str, str], list[Task]] = {}
+        self.sessions: dict[str, Session] = {}
+        self._runs: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[_errors_as_json], client_max_size=2**24)
+        app.add_routes(
+            [
+                web.get("/health", _healthy),
+                web.get("/list_environments", self._environments),
+                web.post("/create_session", self._create_session),
+                web.post("/create", self._create),
+                web.post("/ping", self._ping),
+                web.post("/delete", self._delete),
+                web.post("/delete_session", self._delete),
+                web.get("/{env}/splits", self._splits),
+                web.post("/{env}/tasks", self._list_tasks),
+                web.post("/{env}/num_tasks", self._count_tasks),
+                web.post("/{env}/task", self._one_task),
+                web.post("/{env}/task_range", self._range_of_tasks),
+                web.get("/{env}/tools", self._tools),
+                web.get("/{env}/task_tools", self._task_tools),
+                web.get("/{env}/prompt", self._prompt),
+                web.get("/{env}/messages", self._messages),
+                web.post("/{env}/call", self._call),
+            ]
+        )
+        app.cleanup_ctx.append(self._reaping)
+        return app
+
+    async def _environments(self, request: web.Request) -> web.Response:
+        return web.json_response(list(self._games))
+
+    async def _create_session(self, request: web.Request) -> web.StreamResponse:
+        return await stream(request, [("task_id", str(uuid.uuid4())), ("end", "")])
+
+    async def _create(self, request: web.Request) -> web.Response:
+        sid, body = _sid(request), await _body(request)
+        if sid in self.sessions:
+            raise web.HTTPBadRequest(text="Session already exists")
+        name = body.env_name or next(iter(self._games))
+        game = self._game(name)
+        if (spec := body.task_spec) is None:
+            task = self._task_at(name, body)
+        else:
+            try:
+                task = Task(spec["game_id"], spec["prompt"], spec["game_state"])
+                game.taskset.load(task)
+            except (KeyError, TypeError, ValueError) as error:  # what `load` says of a damaged task
+                raise web.HTTPBadRequest(text=f"Invalid task: {error!r}") from None
+        self.sessions[sid] = Session(name.lower(), game, task, self._seed)
+        return web.json_response({"sid": sid})
+
+    async def _ping(self, request: web.Request) -> web.Response:
+        self._session(request)
+        return web.json_response({"status": "ok"})
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        sid = _sid(request)
+        if session := self.sessions.pop(sid, None):
+            await session.close()
+        return web.json_response({"sid": sid})
+
+    async def _splits(self, request: web.Request) -> web.Response:
+        self._game(request.match_info["env"])
+        return web.json_response([{"name": split, "type": split} for split in PURPOSES])
+
+    async def _list_tasks(self, request: web.Request) -> web.Response:
+        return self._specs(request, slice(None), await _body(request))
+
+    async def _range_of_tasks(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        return self._specs(request, slice(body.start, body.stop), body)
+
+    def _specs(self, request: web.Request, chosen: slice, body: Body) -> web.Response:
+        name = request.match_info["env"]
+        return web.json_response({"tasks": [_spec(task) for task in self._all(name, body)[chosen]], "env_name": name})
+
+    async def _count_tasks(self, request: web.Request) -> web.Response:
+        return web.json_response({"num_tasks": len(self._all(request.match_info["env"], await _body(request)))})
+
+    async def _one_task(self, request: web.Request) -> web.Response:
+        name = request.match_info["env"]
+        return web.json_response({"task": _spec(self._task_at(name, await _body(request))), "env_name": name})
+
+    async def _tools(self, request: web.Request) -> web.Response:
+        name = request.match_info["env"]
+        game, task = self._game(name), self._all(name, Body(split="train"))[0]
+        seat = game.taskset.seats[game.parameters.seating.index("policy")]
+        return web.json_response(tools_of(game.taskset.load(task), seat))
+
+    async def _task_tools(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._session(request).tools())
+
+    async def _messages(self, request: web.Request) -> web.Response:
+        prompt = await self._session(request).prompt()
+        return web.json_response([{"role": m.role, "blocks": [_block(m.text)]} for m in prompt])
+
+    async def _prompt(self, request: web.Request) -> web.Response:
+        return web.json_response([_block(m.text) for m in await self._session(request).prompt()])
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        session, body = self._session(request), await _body(request)
+        run = body.task_id
+        if run is None:
+            run = uuid.uuid4().hex
+            self._runs[run] = asyncio.create_task(answer(session, body.name, body.input or {}))
+            asyncio.get_running_loop().call_later(RESULT_SECONDS, self._runs.pop, run, None)
+        elif run not in self._runs:
+            return await stream(request, [("error", "unknown task_id")])
+        return await stream(request, [("task_id", run)], self._runs[run])
+
+    def _session(self, request: web.Request) -> Session:
+        session = self.sessions.get(_sid(request))
+        if session is None:
+            raise web.HTTPNotFound(text="Active environment not found")
+        session.touched = _now()
+        return session
+
+    def _game(self, name: str) -> NamedGame:
+        if name.lower() not in self._games:
+            raise web.HTTPNotFound(text=f"unknown environment {name!r}")
+        return self._games[name.lower()]
+
+    def _all(self, name: str, body: Body) -> list[Task]:
+        game, split = self._game(name), body.split
+        if split not in PURPOSES:
+            raise web.HTTPBadRequest(text="Invalid split")
+        if (name.lower(), split) not in self._tasks:
+            count = game.parameters.train_count if split == "train" else game.parameters.eval_count
+            self._tasks[name.lower(), split] = list(islice(game.taskset.tasks(PURPOSES[split], count), count))
+        return self._tasks[name.lower(), split]
+
+    def _task_at(self, name: str, body: Body) -> Task:
+        tasks = self._all(name, body)
+        if body.index is None or not 0 <= body.index < len(tasks):
+            raise web.HTTPBadRequest(text="Invalid index")
+        return tasks[body.index]
+
+    async def _reaping(self, app: web.Application) -> AsyncIterator[None]:
+        async def reap() -> None:
+            while True:
+                await asyncio.sleep(5)
+                for sid in [sid for sid, s in self.sessions.items() if _now() - s.touched > STALE_SECONDS]:
+                    await self.sessions.pop(sid).close()
+
+        reaping = asyncio.create_task(reap())
+        yield
+        reaping.cancel()
+        for session in self.sessions.values():
+            await session.close()
+
+
+async def answer(session: Session, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The reply to a call, as the standard has it."""
+    try:
+        return {"ok": True, "output": await session.call(name, arguments)}
+    except Refused as error:
+        return {"ok": False, "error": str(error), "reason": error.reason}
+
+
+async def stream(
+    request: web.Request, events: Sequence[tuple[str, str]], run: asyncio.Task[dict[str, Any]] | None = None
+) -> web.StreamResponse:
+    """Server-sent events, and then the result of `run` in chunks."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(request)
+
+    async def send(event: str, data: str) -> None:
+        await response.write(f"event: {event}\r\ndata: {data}\r\n\r\n".encode())
+
+    for event, data in events:
+        await send(event, data)
+    if run is not None:
+        while not run.done():
+            await asyncio.wait([run], timeout=10)
+            if not run.done():
+                await response.write(b": ping\r\n\r\n")
+        if error := run.exception():
+            if not isinstance(error, EpisodeFailed):
+                _LOG.error("A call failed", exc_info=error)
+            await send("error", f"{type(error).__name__}: {error}".replace("\n", " ")[:_CHUNK])
+        else:
+            text = json.dumps(run.result())
+            parts = [text[i : i + _CHUNK] for i in range(0, len(text), _CHUNK)]
+            for n, part in enumerate(parts, start=1):
+                await send("end" if n == len(parts) else "chunk", part)
+    await response.write_eof()
+    return response
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Errors as the standard has them, `{"detail": ...}`. A fault of ours is left to aiohttp, which logs it."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return web.json_response({"detail": error.text}, status=error.status)
+    except (EpisodeFailed, UserError) as error:
+        return web.json_response({"detail": str(error)}, status=500)
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def _body(request: web.Request) -> Body:
+    read = await request.read()
+    try:
+        return Body.model_validate(json.loads(read))
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPUnprocessableEntity(text=f"Invalid request: {' '.join(str(error).split())}") from None
+
+
+def _sid(request: web.Request) -> str:
+    if not (sid := request.headers.get("X-Session-ID", "").strip()):
+        raise web.HTTPBadRequest(text="X-Session-ID header is required")
+    return sid
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _spec(task: Task) -> dict[str, Any]:
+    return {"game_id": task.game_id, "prompt": task.prompt, "game_state": dict(task.state)}
+
+
+def _block(text: str) -> dict[str, Any]:
+    return {"text": text, "type": "text"}
+
+
+def tools_of(game: AnyGame, seat: str) -> dict[str, Any]:
+    """The tools of a seat: the game's own, and `answer` for its final message; or `say`."""
+    own = as_game(game).tools(seat)
+    tools = own or (Tool(*_SAY, {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),)
+    return {
+        "tools": [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools],
+        "terminal_tool": _TERMINAL if own else None,
+        "supports_score_group": False,
+        "message_block_types": ["text"],
+    }
+
+
+def served_games(path: Path) -> tuple[dict[str, NamedGame], int]:
+    """The games of a file of parameters, as they are served, and its seed. How long an episode with tools lasts is the
+    client's to limit.
+
+    Raises:
+        UserError: the file is no set of parameters, or a game cannot be served.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        parameters = {name: game_parameters(name, given) for name, given in values["games"].items()}
+        seed = int(values.get("seed", 0))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}.") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f"{path} has no valid section games: {' '.join(str(error).split())}.") from None
+    games = load_games(parameters, seed)
+    for name, game in games.items():
+        others = [player for player in game.parameters.seating if player != "policy"]
+        if len(others) != len(game.parameters.seating) - 1:
+            raise UserError(f"games.{name}.seating must name policy once; the other seats are played by the server.")
+        if (others and not isinstance(game.taskset, HasPlayers)) or any(":" in player for player in others):
+            raise UserError(f"games.{name}.seating names {', '.join(others)}, which the server cannot play.")
+        if isinstance(game.taskset.load(next(iter(game.taskset.tasks("train", 1)))), ToolGame):
+            games |= load_games({name: game.parameters.model_copy(update={"max_turns": _UNLIMITED})}, seed)
+    return games, seed
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("--parameters", type=Path, default=Path("params.yaml"), help="with a section games")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    options = parser.parse_args()
+    with told_in_a_sentence():
+        asyncio.run(listen(Server(*served_games(options.parameters)).app(), options.host, options.port))
+
+
+async def listen(app: web.Application, host: str, port: int) -> None:
+    """Serve until cancelled; prints the address. Raises UserError if the port is taken."""
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except OSError as error:
+        raise UserError(f"{host}:{port} cannot be listened to: {error.strerror}.") from None
+    print(f"http://{host}:{runner.addresses[0][1]}", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+if __name__ == "__main__":
+    main()
