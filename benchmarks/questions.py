@@ -20,7 +20,7 @@ import numpy as np
 
 from slim_rl.games.matching.human import human_games, transcript
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
-from slim_rl.games.matching.questions import _read, asked_cells, asks_something
+from slim_rl.games.matching.reader import _read, asked_cells, asks_something
 
 LABELS = Path(__file__).parents[1] / "tests" / "games" / "matching" / "messages"
 HUMAN = Path(__file__).parents[1] / "data" / "human" / "human_games.jsonl"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from slim_rl.engines.engine import Generation
-from slim_rl.games.matching.wordings import question
+from slim_rl.games.matching.partner import question
 
 SENSIBLE = (
     question(0, 1),

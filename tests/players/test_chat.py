@@ -10,7 +10,7 @@ import pytest
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.shy import one_turn
+from slim_rl.games.matching.partner import one_turn
 from slim_rl.players.chat_player import ChatPlayer
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger

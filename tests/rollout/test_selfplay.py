@@ -15,7 +15,7 @@ from slim_rl.games import game_parameters, load_games, policy_seats
 from slim_rl.games.kuhn.tasks import card_of
 from slim_rl.games.matching import Parameters as Matching
 from slim_rl.games.matching.board import Board
-from slim_rl.games.matching.wordings import question
+from slim_rl.games.matching.partner import question
 from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, checkpoint_makers
 from slim_rl.training.checkpoint import save_model

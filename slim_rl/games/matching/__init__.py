@@ -3,7 +3,7 @@
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Taskset
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_cells
+from slim_rl.games.matching.reader import asked_cells
 
 __all__ = ["Parameters", "asked_cells", "taskset"]
 

@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.games.matching.board import Board
-from slim_rl.games.matching.env import apply_log
-from slim_rl.games.matching.language import Limits
-from slim_rl.games.matching.rules import SEATS, MatchingGame
+from slim_rl.games.matching.rules import SEATS, InvalidTurn, Limits, MatchingGame
 
 
 def human_games(path: Path) -> list[Task]:
@@ -65,3 +64,39 @@ def transcript(task: Task) -> list[tuple[str, str]]:
                 text = "[accept]" if action["response"]["accept"] else "[reject]"
         turns.append((SEATS[action["player"]], text))
     return turns
+
+
+def apply_log(game: MatchingGame, log: object) -> None:
+    """Take the turns of a log in DialOp's form.
+
+    Raises:
+        ValueError: the log is damaged; the sentence says where.
+    """
+    if not isinstance(log, list):
+        raise ValueError("The action log is not a list.")
+    for number, action in enumerate(log, start=1):
+        try:
+            _apply(game, action)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = error if isinstance(error, InvalidTurn) else f"{type(error).__name__} {error}"
+            raise ValueError(f"Action {number} of the action log cannot be applied: {reason}.") from None
+        game.turns += 1
+
+
+def _apply(game: MatchingGame, action: dict[str, Any]) -> None:
+    player = {0: 0, 1: 1}[action["player"]]
+    match action["type"]:
+        case "message":
+            game.say(player, action["message"]["data"])
+        case "proposal":
+            papers = dict(action["proposal_ids"])
+            everyone = list(range(game.board.size))
+            if sorted(papers) != everyone or sorted(papers.values()) != everyone:
+                raise InvalidTurn("its proposal does not give every reviewer a paper of its own")
+            game.propose(player, tuple(int(papers[reviewer]) for reviewer in everyone))
+        case "proposal_response":
+            if game.proposal is None:
+                raise InvalidTurn("it answers a proposal that was not made")
+            game.answer(player, bool(action["response"]["accept"]))
+        case other:
+            raise InvalidTurn(f"its type is {other!r}, not message, proposal or proposal_response")

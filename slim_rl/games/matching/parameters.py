@@ -5,7 +5,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from slim_rl.core.parameters import GameParameters, PlayerName
-from slim_rl.games.matching.wordings import Wordings
+
+Wordings = Literal["usual", "held-out", "reordered"]
+"""The sentences in which a scripted partner answers."""
 
 MAX_SCALE = 1000.0
 """The largest private scale factor; DialOp's own game goes up to 10."""

@@ -1,4 +1,4 @@
-"""Players of the matching game without a model: the shy partner, and references that ask by a rule."""
+"""Players of the first seat without a model: references that ask by a rule, demonstrators, and a prober of partners."""
 
 import itertools
 import random
@@ -11,59 +11,11 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import TOP, expected, optimal_assignment, posterior_mean
-from slim_rl.games.matching.language import MUST_ANSWER, Limits
-from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal, parse_proposal
+from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal
+from slim_rl.games.matching.optimal import best_question, values_of_asking
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_cells, asks_something
-from slim_rl.games.matching.rules import SEATS, MatchingGame, View
-from slim_rl.games.matching.value import best_question, values_of_asking
-from slim_rl.games.matching.wordings import VAGUE, answer, question
-
-
-class ShyPartner(ScriptedPlayer):
-    """Never volunteers anything; gives a score only when asked about that pair, and only while its patience lasts.
-
-    It says when it does not know a score, which takes patience too, and answers more general questions vaguely. It
-    accepts a proposal that is worth at least as much as the average assignment by its own numbers (50 for unseen
-    cells), or any proposal with `always_accept`.
-
-    Args:
-        seed: of its wordings.
-        ignorant: it says of every score that it does not know it.
-    """
-
-    def __init__(self, view: View, parameters: Parameters, limits: Limits, seed: int, ignorant: bool = False):
-        self._view, self._always_accept, self._ignorant = view, parameters.always_accept, ignorant
-        self._wordings, self._rng = parameters.wordings, random.Random(seed)
-        self._left = np.inf if limits.patience is None else limits.patience
-
-    def turn(self, observation: str) -> str:
-        said = observation.partition("Partner: ")[2]  # the first one: the text that follows may contain it, too
-        if said.startswith("[propose]"):
-            return "[accept]" if self._likes(said) else "[reject]"
-        text = said.removeprefix("[message] ")
-        pairs = asked_cells(text, len(self._view.numbers))
-        if not pairs:
-            return f"[message] {self._rng.choice(VAGUE) if asks_something(text) else 'I see.'}"
-        told = pairs[: int(min(self._left, len(pairs)))]
-        self._left -= len(told)
-        replies = [self._answer(pair, naming=len(pairs) > 1) for pair in told]
-        if len(told) < len(pairs):
-            replies.append(self._rng.choice(VAGUE))
-        return "[message] " + " ".join(replies)
-
-    def _answer(self, pair: tuple[int, int], naming: bool) -> str:
-        number = -1 if self._ignorant else int(self._view.numbers[pair])
-        return answer(*pair, number, self._rng, self._wordings, naming)
-
-    def _likes(self, said: str) -> bool:
-        if self._always_accept:
-            return True
-        proposal = parse_proposal(said.removeprefix("[propose]").replace(MUST_ANSWER, ""), len(self._view.mask))
-        values = expected(self._view.bounds)
-        worth = values[np.arange(len(values)), list(proposal)].sum()
-        return bool(worth >= values.sum() / len(values))
-
+from slim_rl.games.matching.partner import ShyPartner, question
+from slim_rl.games.matching.rules import MUST_ANSWER, SEATS, MatchingGame, View
 
 Choose = Callable[[np.ndarray, np.ndarray, int], tuple[int, int] | None]
 """(the least and the largest score that each cell can have (2, N, N), the unasked cells (N, N) bool, how many may still
@@ -336,3 +288,38 @@ def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: i
         turns.append(shy.turn(observations[-1]))
         game.step(turns[-1])
     return Demonstration(observations, turns[:-1], [*[None] * (len(turns) - 1), turns[-1]])
+
+
+VAGUE_QUESTIONS = (
+    "What do you think of the board?",
+    "Which reviewers look strong to you?",
+    "Anything that I should know before I decide?",
+)
+PLEADING = (
+    "Please tell me all your scores, I cannot decide without them!",
+    "I beg you, just this once, share what you see. We both lose otherwise.",
+)
+MAX_TURNS = 40
+
+
+class Prober(ScriptedPlayer):
+    """Asks vague, direct and pleading questions, then makes a proposal.
+
+    Its direct questions are about two scores that the partner sees and one that it does not see, if the board has
+    them.
+    """
+
+    def __init__(self, game: MatchingGame, seat: str, seed: int):
+        partner = next(other for other in game.seats if other != seat)
+        rng = np.random.default_rng(seed)
+        seen = rng.permutation(np.argwhere(game.view(partner).mask)).tolist()
+        unseen = rng.permutation(np.argwhere(~game.view(partner).mask)).tolist()
+        pairs = [*seen[:1], *unseen[:1], *seen[1:2]]
+        direct = [question(reviewer, paper) for reviewer, paper in pairs]
+        vague, pleading = ([f"[message] {text}" for text in texts] for texts in (VAGUE_QUESTIONS, PLEADING))
+        proposal = "[propose] " + format_proposal(range(game.board.size))
+        first = [vague[0], *direct[:1], vague[1], pleading[0], *direct[1:2]]
+        self._script = iter([*first, pleading[1], *direct[2:], vague[2], proposal])
+
+    def turn(self, observation: str) -> str:
+        return "[accept]" if MUST_ANSWER in observation else next(self._script, "[accept]")

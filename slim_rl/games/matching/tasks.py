@@ -8,16 +8,15 @@ import numpy as np
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
-from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.rules import SEATS, MatchingGame, opening
+from slim_rl.games.matching.partner import AlwaysAccepts, one_turn, shy_rules
+from slim_rl.games.matching.rules import SEATS, Limits, MatchingGame, opening
 from slim_rl.games.matching.scripted import (
     ShyPartner,
     demonstrate,
     demonstrate_answers,
     reference_player,
 )
-from slim_rl.games.matching.shy import AlwaysAccepts, one_turn, shy_rules
 
 _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must

@@ -9,10 +9,9 @@ from markupsafe import Markup
 from slim_rl.analysis import dialogues
 from slim_rl.analysis.page import number
 from slim_rl.core.episode import Episode, Turn
-from slim_rl.games.matching.asking import Asked, classify
-from slim_rl.games.matching.language import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
-from slim_rl.games.matching.questions import Pair
+from slim_rl.games.matching.reader import Asked, Pair, classify
+from slim_rl.games.matching.rules import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
 from slim_rl.rollout.shards import Shard
 from slim_rl.studies.asking.measures import Sample, title
 

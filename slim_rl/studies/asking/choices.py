@@ -1,7 +1,7 @@
 """Which cells a player asked for, and when it stopped: its dialogue played again, with the value of every open cell.
 
 The value of a cell is that of information (Howard 1966): by how much knowing its score is expected to improve the best
-assignment, see `slim_rl.games.matching.value`. A cell is open if the player neither sees it nor asked for it before.
+assignment, see `slim_rl.games.matching.optimal`. A cell is open if the player neither sees it nor asked for it before.
 """
 
 import math
@@ -13,10 +13,9 @@ import pandas as pd
 from slim_rl.core.game import Task
 from slim_rl.games import NamedGame
 from slim_rl.games.matching.board import TOP
-from slim_rl.games.matching.language import InvalidTurn, parse_turn
-from slim_rl.games.matching.questions import Pair, asked_cells
-from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.games.matching.value import values_of_asking
+from slim_rl.games.matching.optimal import values_of_asking
+from slim_rl.games.matching.reader import Pair, asked_cells
+from slim_rl.games.matching.rules import InvalidTurn, MatchingGame, parse_turn
 
 COLUMNS = (
     "rank", "ranked", "rank_unknown", "ranked_unknown", "chosen", "chosen_unknown", "pointless", "left",

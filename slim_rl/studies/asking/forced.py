@@ -29,11 +29,10 @@ import numpy as np
 from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
 from slim_rl.games.matching.board import TOP
-from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_cells, asks_something
-from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.reader import asked_cells, asks_something
+from slim_rl.games.matching.rules import MUST_ANSWER, MatchingGame
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PlayerMaker, Seat

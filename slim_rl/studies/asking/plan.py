@@ -16,9 +16,8 @@ from slim_rl.core.player import Player, TextSeat
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
-from slim_rl.games.matching.language import Limits
-from slim_rl.games.matching.probe import MAX_TURNS, Prober
-from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.rules import Limits, MatchingGame
+from slim_rl.games.matching.scripted import MAX_TURNS, Prober
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.rollout.shards import finished, write_shard
 from slim_rl.runtime.files import write_text

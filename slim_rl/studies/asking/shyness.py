@@ -10,9 +10,9 @@ from scipy.stats import binomtest
 
 from slim_rl.analysis.statistics import Estimate, estimate
 from slim_rl.core.episode import Episode
-from slim_rl.games.matching.language import read_prompt
-from slim_rl.games.matching.probe import PLEADING, VAGUE
-from slim_rl.games.matching.questions import Pair, asked_cells
+from slim_rl.games.matching.reader import Pair, asked_cells
+from slim_rl.games.matching.rules import read_prompt
+from slim_rl.games.matching.scripted import PLEADING, VAGUE_QUESTIONS
 from slim_rl.rollout.shards import read_episodes
 
 KINDS = {
@@ -99,7 +99,7 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
 def _kind(said: str, pairs: Sequence[Pair], board: Mapping[Pair, int | None]) -> str | None:
     if pairs:
         return "unknown" if board[pairs[0]] is None else "direct"
-    return "vague" if said in VAGUE else "pleading" if said in PLEADING else None
+    return "vague" if said in VAGUE_QUESTIONS else "pleading" if said in PLEADING else None
 
 
 def _board(prompt: str) -> dict[Pair, int | None]:

@@ -1,6 +1,6 @@
 """What became of a seat's questions in its episode."""
 
-from slim_rl.games.matching.asking import classify
+from slim_rl.games.matching.reader import classify
 from slim_rl.games.matching.scripted import ShyPartner, reference_player
 
 AGENT, PARTNER = "player-1", "player-2"

@@ -6,11 +6,7 @@ from itertools import product
 import pytest
 
 from slim_rl.core.game import Task
-from slim_rl.games.matching.board import generate_boards
-from slim_rl.games.matching.language import Limits, prompt, read_prompt
-from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.games.matching.tasks import MatchingTaskset
 
 
@@ -50,62 +46,6 @@ def test_where_turns_are_not_told_only_the_patience_says_how_much_can_be_asked()
             assert prompts[0].endswith(f"\nScores left: {game.limits.patience}")
             assert all("the game ends without a reward" in prompt for prompt in prompts)
             assert game.limits.max_turns == 20 if purpose == "demonstrations" else game.limits.max_turns <= 18
-
-
-def game_of(limits):
-    return MatchingGame(next(generate_boards(1, 0, Parameters())), limits)
-
-
-def test_what_is_left_is_told_before_each_turn_of_the_first_player():
-    game = game_of(Limits(10, patience=2))
-    game.observe("player-1"), game.observe("player-2")
-    heard = []
-    for text in ("Ava on BLEU?", "It is 3.", "Ava on GloVe, on Electra?", "4."):
-        player = game.turn
-        game.step(f"[message] {text}")
-        heard += [game.observe("player-2" if player == "player-1" else "player-1").partition("\n")[2]]
-    assert heard == ["", "Turns left: 4\nScores left: 1", "", "Turns left: 3\nScores left: 0"]
-    plain = game_of(Limits(10))
-    plain.step("[message] Ava on BLEU?")
-    plain.step("[message] It is 3.")
-    plain.observe("player-1")
-    plain.step("[message] Hello.")
-    plain.step("[message] Hello.")
-    assert plain.observe("player-1") == "Partner: [message] Hello."
-
-
-def test_each_cell_asked_for_has_its_price_for_the_one_who_asks():
-    game = game_of(Limits(10, price=5))
-    for text in (
-        "Ava on BLEU and on GloVe, and Ava on BLEU?",
-        "It is 3. And what do you think?",
-        "Ava on BLEU?",
-        "No.",
-    ):
-        game.step(f"[message] {text}")
-    game.step("[propose] " + format_proposal((0, 1, 2)))
-    game.step("[accept]")
-    quality = game.metrics()["quality"]
-    assert 0 < quality <= 1 and game.rewards() == {"player-1": pytest.approx(quality - 0.15), "player-2": quality}
-
-
-def test_a_game_that_reaches_its_limit_earns_nothing_and_what_was_asked_for_is_paid():
-    for price in (0, 2):
-        game = game_of(Limits(3, patience=1, price=price))
-        for text in ("[message] Ava on BLEU?", "[message] I see.", "[propose] " + format_proposal((0, 1, 2))):
-            game.step(text)
-        assert game.turn is None and game.truncated and game.metrics()["quality"] == 0
-        assert game.rewards() == {"player-1": -price / 100, "player-2": 0}
-
-
-@pytest.mark.parametrize("short", [False, True])
-def test_a_prompt_can_be_read_back(short):
-    [board] = generate_boards(1, 1, Parameters(size=4))
-    for player in (0, 1):
-        text = prompt(board.numbers(player), False, Limits(8, 3, 2), player == 1, short)
-        assert ("Take turns." in text) != short
-        assert (read_prompt(text) == board.numbers(player)).all()
-    assert read_prompt("[message] Hello") is None
 
 
 @pytest.mark.parametrize("bounds", [{"patience": (3, 2)}, {"question_price": (-1, 2)}, {"spare_turns": (0, 65)}])

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.games.matching import asked_cells, wordings
+from slim_rl.games.matching import asked_cells
+from slim_rl.games.matching import partner as wordings
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS
-from slim_rl.games.matching.questions import asks_something
+from slim_rl.games.matching.reader import asks_something
 
 MESSAGES = Path(__file__).parent / "messages"
 PEOPLE = [*(f"development{number}" for number in ("", "-2", "-3", "-4", "-5")), "held_out", "unseen"]

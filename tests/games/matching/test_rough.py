@@ -9,13 +9,12 @@ from pydantic import ValidationError
 
 from slim_rl.core.game import seed_of
 from slim_rl.games.matching.board import Board, generate_boards, posterior_mean
-from slim_rl.games.matching.language import Limits, read_prompt, read_rough
+from slim_rl.games.matching.optimal import values_of_asking
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_cells, asks_something
-from slim_rl.games.matching.rules import MatchingGame
+from slim_rl.games.matching.partner import answer, question
+from slim_rl.games.matching.reader import asked_cells, asks_something
+from slim_rl.games.matching.rules import Limits, MatchingGame, read_prompt, read_rough
 from slim_rl.games.matching.tasks import MatchingTaskset
-from slim_rl.games.matching.value import values_of_asking
-from slim_rl.games.matching.wordings import answer, question
 
 GIVEN = Parameters(p_agent=0.2, p_rough=0.5, p_partner=1.0, patience=(1, 5), instructions="full")
 

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from slim_rl.core.errors import UserError
-from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.names import REVIEWERS, format_proposal, parse_proposal
+from slim_rl.games.matching.optimal import values_of_asking
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.questions import asked_cells, told_numbers
-from slim_rl.games.matching.rules import MatchingGame, View
+from slim_rl.games.matching.partner import ANSWERS, QUESTIONS, UNKNOWN, question
+from slim_rl.games.matching.reader import asked_cells, told_numbers
+from slim_rl.games.matching.rules import Limits, MatchingGame, View
 from slim_rl.games.matching.scripted import ShyPartner
 from slim_rl.games.matching.tasks import MatchingTaskset
-from slim_rl.games.matching.value import values_of_asking
-from slim_rl.games.matching.wordings import ANSWERS, QUESTIONS, UNKNOWN, question
 
 VIEW = View(
     mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),

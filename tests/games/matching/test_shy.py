@@ -2,7 +2,7 @@
 
 import pytest
 
-from slim_rl.games.matching.shy import one_turn
+from slim_rl.games.matching.partner import one_turn
 
 PROPOSAL = "Partner: [propose] Proposal:\nBLEU: Ava Li\nYou can output one of these choices: [accept] or [reject]"
 HELLO = "Partner: [message] Hi"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slim_rl.games.matching.board import expected, optimal_assignment
-from slim_rl.games.matching.value import best_question, values_of_asking
+from slim_rl.games.matching.optimal import best_question, values_of_asking
 
 P_KNOWN = 0.7
 

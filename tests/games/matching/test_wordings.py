@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 
 from slim_rl.games import game_parameters, load_games
-from slim_rl.games.matching.questions import asked_cells
-from slim_rl.games.matching.wordings import (
+from slim_rl.games.matching.partner import (
     ANSWERS,
     HELD_OUT_ANSWERS,
     HELD_OUT_UNKNOWN,
@@ -19,6 +18,7 @@ from slim_rl.games.matching.wordings import (
     answer,
     question,
 )
+from slim_rl.games.matching.reader import asked_cells
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations
 

@@ -15,10 +15,10 @@ from slim_rl.core.player import ScriptedPlayer, TextSeat
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.board import expected, optimal_assignment
-from slim_rl.games.matching.language import MUST_ANSWER
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposal
-from slim_rl.games.matching.value import values_of_asking
-from slim_rl.games.matching.wordings import question
+from slim_rl.games.matching.optimal import values_of_asking
+from slim_rl.games.matching.partner import question
+from slim_rl.games.matching.rules import MUST_ANSWER
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import write_shard
 from slim_rl.studies.asking.criteria import CRITERIA

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from slim_rl.games.matching.board import Board
-from slim_rl.games.matching.language import Limits
 from slim_rl.games.matching.names import format_proposal
-from slim_rl.games.matching.rules import MatchingGame
-from slim_rl.games.matching.value import values_of_asking
-from slim_rl.games.matching.wordings import answer, question
+from slim_rl.games.matching.optimal import values_of_asking
+from slim_rl.games.matching.partner import answer, question
+from slim_rl.games.matching.rules import Limits, MatchingGame
 from slim_rl.studies.asking.choices import choices
 
 AGENT, PARTNER = "player-1", "player-2"

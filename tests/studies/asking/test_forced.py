@@ -8,7 +8,7 @@ import pytest
 from slim_rl.core.message import said
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
-from slim_rl.games.matching.wordings import question
+from slim_rl.games.matching.partner import question
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.studies.asking.forced import (
     asking_maker,

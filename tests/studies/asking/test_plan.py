@@ -7,7 +7,7 @@ import pytest
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.human import human_games
-from slim_rl.games.matching.language import Limits
+from slim_rl.games.matching.rules import Limits
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.studies.asking import plan
 from slim_rl.studies.asking.criteria import CRITERIA, criteria

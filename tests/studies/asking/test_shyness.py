@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from slim_rl.core.player import TextSeat
-from slim_rl.games.matching.probe import PLEADING, VAGUE
-from slim_rl.games.matching.questions import asked_cells
+from slim_rl.games.matching.reader import asked_cells
+from slim_rl.games.matching.scripted import PLEADING, VAGUE_QUESTIONS
 from slim_rl.rollout.shards import write_shard
 from slim_rl.studies.asking import plan
 from slim_rl.studies.asking.shyness import judge, shyness
@@ -78,4 +78,4 @@ def test_failed_episodes_do_not_count(probed, tmp_path):
 
 
 def test_what_is_asked_vaguely_asks_for_no_score():
-    assert [asked_cells(text, 8) for text in (*VAGUE, *PLEADING)] == [[]] * 5
+    assert [asked_cells(text, 8) for text in (*VAGUE_QUESTIONS, *PLEADING)] == [[]] * 5
