@@ -160,7 +160,6 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
             status,
             measured,
             team,
-            made.continuous_batching,
         )
     if team.leads:
         save_model(TRAINED, model, tokenizer)

@@ -6,14 +6,11 @@ prompts (a GRPO group) are computed once, and so is what all prompts begin with 
 have stopped leave the batch.
 
 Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
-probabilities depend on the shape of the batch. So by default a batch is answered as a whole, and has the same members in
-every run. With continuous batching (Yu et al. 2022, "Orca", OSDI) a request is answered as soon as it ends, and others
-join the batch under way: nobody waits for the longest turn, but the last digits depend on timing.
+probabilities depend on the shape of the batch. So a batch is answered as a whole, and has the same members in every run.
 """
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -29,9 +26,7 @@ from slim_rl.engines.engine import FinishReason, Generation, Sampling
 
 _KINDS = ("qwen2", "qwen3", "llama")
 MIN_SHARED_TOKENS = 32
-"""With which several sequences begin, and which are worth a pass of their own."""
-_ROOM = 256
-"""A batch that others have joined grows by a multiple of so many tokens, so that it seldom grows."""
+"""Shortest common prefix that is computed once."""
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -46,20 +41,18 @@ class LocalEngine:
         model: a Qwen2, Qwen3 or Llama with full attention. Its weights are read at every call, so a trainer may update
             them between calls; it must then call `reset`, because kept keys and values belong to the old weights.
         max_batch_sequences: more requests than this are not sampled at once.
-        continuous: batch continuously.
 
     Raises:
         UserError: the model is of another kind, for which cached attention would be wrong.
     """
 
-    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256, continuous: bool = False):
+    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
         check_kind(model.config)
         self.model = model.eval()
         self.max_context_tokens = model.config.max_position_embeddings
-        self._max_batch, self._continuous = max_batch_sequences, continuous
+        self._max_batch = max_batch_sequences
         self._kept: dict[str, _Prefix] = {}
         self._waiting: list[_Request] = []
-        self._running: list[_Request] = []
         self._server: asyncio.Task | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
@@ -72,63 +65,67 @@ class LocalEngine:
     def release(self, session: str) -> None:
         self._kept.pop(session, None)
 
-    def abort(self, session: str | None = None) -> None:
-        """End the requests of one session, or all, with the tokens sampled so far."""
-        for request in (*self._running, *self._waiting):
-            if session in (None, request.sampling.session):
-                request.aborted = True
-
     def reset(self) -> None:
         """Forget every session. Must be called when the weights have changed."""
         self._kept.clear()
 
     async def _serve(self) -> None:
-        batch = _Batch(self)
-        while self._waiting or batch.requests:
+        while self._waiting:
             await asyncio.sleep(0)  # requests of this tick join the batch
-            async with self._turn():
-                room = self._max_batch - len(batch.requests)
-                joining, self._waiting = self._waiting[:room], self._waiting[room:]
-                self._running = [*batch.requests, *joining]
+            async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+                batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
                 try:
                     # In a thread, so that games and services are not held up.
-                    ended = await asyncio.to_thread(self._advance, batch, joining)
+                    generations = await asyncio.to_thread(self.sample, batch)
                 except BaseException as error:
-                    for request in self._running:
+                    for request in batch:
                         if not request.answer.done():
                             request.answer.set_exception(error)
                     if not isinstance(error, Exception):
                         self._waiting.clear()
                         raise
-                    batch = _Batch(self)
                 else:
-                    for request in ended:
+                    for request, generation in zip(batch, generations, strict=True):
                         if not request.answer.done():
-                            request.answer.set_result(request.generation())
-                finally:
-                    self._running = []
-
-    def _turn(self) -> AbstractAsyncContextManager:
-        if self._continuous:
-            return nullcontext()
-        return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+                            request.answer.set_result(generation)
 
     @torch.inference_mode()
-    def _advance(self, batch: "_Batch", joining: Sequence["_Request"]) -> list["_Request"]:
-        """Sample until all have ended or, if continuous, somebody has ended or waits; returns those that have ended."""
-        batch.join(joining)
-        ended: list[_Request] = []
+    def sample(self, requests: Sequence["_Request"]) -> list[Generation]:
+        """The continuations of `requests`, sampled as one batch."""
+        prefixes = self._prefixes(requests)
+        room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
+        cache = _Cache([prefix.kv for prefix in prefixes], room)
+        new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
+        starts = torch.tensor([len(p.ids) for p in prefixes])
+        logits = self.forward(new_ids, starts, cache)
+        lengths = starts + torch.tensor([len(ids) for ids in new_ids])
+        going = list(requests)  # a row of the cache each
         while True:
-            ended += batch.step()
-            if not batch.requests or (self._continuous and (ended or self._waiting)):
-                return ended
+            for i, request in enumerate(going):
+                if forbidden := request.sampling.forbidden_token_ids:
+                    logits[i, list(forbidden)] = -torch.inf
+            temperatures = torch.tensor([r.sampling.temperature for r in going])
+            uniforms = torch.tensor([r.uniforms[len(r.tokens)] for r in going])
+            tokens, logprobs = _draw(logits, temperatures, uniforms)
+            for i, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
+                going[i].add(token, logprob)
+                if going[i].reason:
+                    self._keep(going[i], cache, i)
+            rows = [i for i, request in enumerate(going) if not request.reason]
+            if not rows:
+                return [request.generation() for request in requests]
+            if len(rows) < len(going):
+                rows = cache.select(rows)
+                going, lengths, tokens = [going[i] for i in rows], lengths[rows], tokens[rows]
+            logits = self.forward([(token,) for token in tokens.tolist()], lengths, cache)
+            lengths = lengths + 1
 
-    def prefixes(self, requests: Sequence["_Request"]) -> list["_Prefix"]:
+    def _prefixes(self, requests: Sequence["_Request"]) -> list["_Prefix"]:
         """The computed beginning of each request: its session so far, or its prompt, computed once."""
-        found = [self._beginning(request) for request in requests]
-        prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, found, strict=True) if p is None})
-        made = self._prefill(prompts)
-        return [p or made[r.input_ids[:-1]] for r, p in zip(requests, found, strict=True)]
+        sessions = [self._beginning(request) for request in requests]
+        prompts = list({r.input_ids[:-1]: None for r, p in zip(requests, sessions, strict=True) if p is None})
+        computed = self._prefill(prompts)
+        return [p or computed[r.input_ids[:-1]] for r, p in zip(requests, sessions, strict=True)]
 
     def _beginning(self, request: "_Request") -> "_Prefix | None":
         """What is kept of the request's session, up to where a turn was taken back; None if that is little."""
@@ -151,13 +148,13 @@ class LocalEngine:
             if len(prompts) == 1 or len(shared) < MIN_SHARED_TOKENS:
                 shared = ()
             start = self._prefill([shared])[shared]
-            cache = _Cache.of([start.kv] * len(prompts), max(map(len, prompts)))
+            cache = _Cache([start.kv] * len(prompts), max(map(len, prompts)))
             starts = torch.full((len(prompts),), len(shared))
             self.forward([prompt[len(shared) :] for prompt in prompts], starts, cache)
             made |= {ids: _Prefix(ids, cache.row(i, len(ids))) for i, ids in enumerate(prompts)}
         return made
 
-    def keep(self, request: "_Request", cache: "_Cache", row: int) -> None:
+    def _keep(self, request: "_Request", cache: "_Cache", row: int) -> None:
         if request.sampling.session is not None:
             ids = request.input_ids + tuple(request.tokens[:-1])  # the last token was sampled, never fed
             self._kept[request.sampling.session] = _Prefix(ids, cache.row(row, len(ids)))
@@ -195,7 +192,6 @@ class _Request:
     input_ids: tuple[int, ...]
     sampling: Sampling
     answer: asyncio.Future[Generation]
-    aborted: bool = False
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     reason: FinishReason | None = None
@@ -212,8 +208,6 @@ class _Request:
             self.reason = "stop"
         elif len(self.tokens) >= self.sampling.max_new_tokens:
             self.reason = "length"
-        elif self.aborted:
-            self.reason = "abort"
 
     def generation(self) -> Generation:
         assert self.reason
@@ -226,59 +220,6 @@ class _Prefix(NamedTuple):
     """(layers, 2, key-value heads, tokens, head dimension)."""
 
 
-class _Batch:
-    """Requests that are sampled together, each a row of the cache."""
-
-    def __init__(self, engine: LocalEngine):
-        self.requests: list[_Request] = []
-        self._engine = engine
-        self._cache = _Cache.of([], 0)
-        self._lengths = torch.empty(0, dtype=torch.long)
-        """(requests,): tokens in the cache."""
-        self._logits = torch.empty(0)
-        """(requests, vocabulary), of the next token."""
-
-    def join(self, requests: Sequence[_Request]) -> None:
-        if not requests:
-            return
-        prefixes = self._engine.prefixes(requests)
-        room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
-        rows = self._cache.add([prefix.kv for prefix in prefixes], room)
-        new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
-        starts = torch.tensor([len(p.ids) for p in prefixes])
-        logits = self._engine.forward(new_ids, starts, rows)
-        lengths = starts + torch.tensor([len(ids) for ids in new_ids])
-        self._logits = torch.cat([self._logits, logits]) if self.requests else logits
-        self._lengths = torch.cat([self._lengths, lengths]) if self.requests else lengths
-        self.requests += requests
-
-    def step(self) -> list[_Request]:
-        """Sample a token of each request; returns those that have ended and leave."""
-        for i, request in enumerate(self.requests):
-            if forbidden := request.sampling.forbidden_token_ids:
-                self._logits[i, list(forbidden)] = -torch.inf
-        temperatures = torch.tensor([r.sampling.temperature for r in self.requests])
-        uniforms = torch.tensor([r.uniforms[len(r.tokens)] for r in self.requests])
-        drawn, logprobs = _draw(self._logits, temperatures, uniforms)
-        ended = []
-        for i, (request, token, logprob) in enumerate(
-            zip(self.requests, drawn.tolist(), logprobs.tolist(), strict=True)
-        ):
-            request.add(token, logprob)
-            if request.reason:
-                self._engine.keep(request, self._cache, i)
-                ended.append(request)
-        going = [i for i, request in enumerate(self.requests) if not request.reason]
-        if ended:
-            going = self._cache.select(going)
-            self.requests = [self.requests[i] for i in going]
-            self._lengths, drawn = self._lengths[going], drawn[going]
-        if going:
-            self._logits = self._engine.forward([(token,) for token in drawn.tolist()], self._lengths, self._cache)
-            self._lengths = self._lengths + 1
-        return ended
-
-
 class _Cache:
     """Keys and values of a batch whose rows have different lengths, each starting at position 0.
 
@@ -286,31 +227,11 @@ class _Cache:
     own, and the row's next token overwrites it.
     """
 
-    def __init__(self, kv: torch.Tensor):
-        self._all = self._kv = kv  # (layers, 2, batch, heads, room, dimension); the first rows of all are in use
-
-    @classmethod
-    def of(cls, rows: Sequence[torch.Tensor], room: int) -> "_Cache":
-        cache = cls(torch.empty(0, 0, 0, 0, 0, 0))
-        if rows:
-            cache.add(rows, room)
-        return cache
-
-    def add(self, rows: Sequence[torch.Tensor], room: int) -> "_Cache":
-        """Rows after the others, with room for so many tokens each; returns a cache of them alone, in the same memory."""
+    def __init__(self, rows: Sequence[torch.Tensor], room: int):
         layers, two, heads, _, dimension = rows[0].shape
-        used, needed = self._kv.shape[2], self._kv.shape[2] + len(rows)
-        if needed > self._all.shape[2] or room > self._all.shape[4]:
-            if used:  # others will join, with longer dialogues
-                room = -(-max(room, self._all.shape[4]) // _ROOM) * _ROOM
-            grown = rows[0].new_zeros(layers, two, max(needed, self._all.shape[2]), heads, room, dimension)
-            if used:
-                grown[:, :, :used, :, : self._kv.shape[4]] = self._kv
-            self._all = grown
-        self._kv = self._all[:, :, :needed]
-        for i, row in enumerate(rows, start=used):
+        self._kv = rows[0].new_zeros(layers, two, len(rows), heads, room, dimension)
+        for i, row in enumerate(rows):
             self._kv[:, :, i, :, : row.shape[3]] = row
-        return _Cache(self._kv[:, :, used:])
 
     def row(self, i: int, tokens: int) -> torch.Tensor:
         return self._kv[:, :, i, :, :tokens].clone()

@@ -89,10 +89,6 @@ class ModelConfig(Section):
     """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """Maximum tokens per turn."""
-    continuous_batching: bool = False
-    """Whether a turn joins the batch that is being sampled, and its answer need not wait for the others. Faster where turns
-    differ in length, as those of a model that thinks; but the last digits of probabilities depend on timing, so the same
-    run twice gives slightly different numbers. For the local engine."""
     system_prompt: str | None = None
     """The policy's system prompt. `{game}` stands for the game's own, `{tools}` for the JSON schemas of its tools, a line
     each; a template with `{tools}` also says how to call them. null: the game's own, else that of the chat template, and

@@ -147,7 +147,7 @@ def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) 
             model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
             renderer = renderer_of(config, tokenizer)
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
-            makers[name] = rules.maker(LocalEngine(model, continuous=config.continuous_batching), trained=False)
+            makers[name] = rules.maker(LocalEngine(model), trained=False)
     return makers
 
 

@@ -91,7 +91,7 @@ class Models:
         engine: Engine
         if self._evaluate.server is None:
             model, tokenizer = load_model(checkpoint)
-            engine = LocalEngine(model, continuous=self._model.continuous_batching)
+            engine = LocalEngine(model)
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)

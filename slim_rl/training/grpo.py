@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +89,6 @@ def train(
     status: Callable[[], str] | None = None,
     benchmarks: Benchmarks | None = None,
     team: Team = ALONE,
-    continuous: bool = False,
 ) -> None:
     """Train `model` in place for `config.steps` steps, going on from what `folder` holds.
 
@@ -105,7 +103,6 @@ def train(
             killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
         team: shares each step's episodes and sequences.
-        continuous: batch continuously; see `LocalEngine`.
 
     Raises:
         UserError: a filter or the advantage estimator does not exist, or a game's environment is down.
@@ -114,13 +111,12 @@ def train(
     if config.trained_layers:
         freeze_below(model, config.trained_layers)
     optimizers = _optimizers(config, model)
-    make_engine = partial(LocalEngine, continuous=continuous)
-    engine = make_engine(model)
+    engine = LocalEngine(model)
     # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
     averaged = copy.deepcopy(model) if config.averaging_decay else model
-    measured = engine if averaged is model else make_engine(averaged)
+    measured = engine if averaged is model else LocalEngine(averaged)
     run = _resume(folder / "state.pt", model, averaged, optimizers)
-    pool = Pool(config, folder / "snapshots", averaged, run.step, writes=team.leads, make_engine=make_engine)
+    pool = Pool(config, folder / "snapshots", averaged, run.step, writes=team.leads, make_engine=LocalEngine)
     seating = make_seating({"policy": engine, **pool.engines})
     saved_at = time.monotonic()
     for metrics in run.history:

@@ -95,48 +95,6 @@ def test_what_a_session_kept_is_not_used_for_another_beginning(model, engine):
     assert asyncio.run(turns()).token_ids == generate_one(LocalEngine(model), [8, 9, 10, 11, 12, 13, 14, 15], 3)
 
 
-def test_with_continuous_batching_short_turns_do_not_wait_for_a_long_one(model):
-    engine, ended = LocalEngine(model, continuous=True), []
-
-    async def dialogue(name, turns, tokens):
-        ids = [5, 6, 7]
-        for turn in range(turns):
-            generation = await engine.generate(ids, Sampling(tokens, seed=turn, session=name))
-            expected = full_forward_logprobs(model, ids, generation.token_ids)
-            assert generation.logprobs == pytest.approx(expected, abs=1e-4)
-            ids = ids + generation.token_ids + [8, 9]
-        ended.append((name, ids))
-
-    async def all_at_once():
-        await asyncio.gather(dialogue("long", 1, 300), *(dialogue(f"short {n}", 4, 3 + n) for n in range(3)))
-
-    asyncio.run(all_at_once())
-    assert [name for name, _ in ended] == ["short 0", "short 1", "short 2", "long"]
-    together, engine, ended[:] = dict(ended), LocalEngine(model), []
-    asyncio.run(all_at_once())
-    assert dict(ended) == together  # the same tokens as in whole batches
-    assert ended[0][0] == "long"
-
-
-def test_with_continuous_batching_a_full_batch_lets_others_in_one_by_one(model):
-    engine = LocalEngine(model, max_batch_sequences=2, continuous=True)
-    together = generate(engine, PROMPTS)
-    assert [g.token_ids for g in together] == [g.token_ids for g in generate(LocalEngine(model), PROMPTS)]
-
-
-def test_with_continuous_batching_an_error_reaches_everyone_who_is_under_way(model):
-    engine = LocalEngine(model, continuous=True)
-
-    async def one_fails():
-        fine = asyncio.create_task(engine.generate([5, 6], Sampling(200)))
-        await asyncio.sleep(0.01)
-        found = await asyncio.gather(fine, engine.generate([10**6], Sampling(2)), return_exceptions=True)
-        return found, await engine.generate([5, 6], Sampling(2))
-
-    found, after = asyncio.run(one_fails())
-    assert [type(error) for error in found] == [IndexError] * 2 and len(after.token_ids) == 2
-
-
 def generate_one(engine, prompt, seed):
     return asyncio.run(engine.generate(prompt, Sampling(4, seed=seed))).token_ids
 
@@ -162,18 +120,6 @@ def test_samples_follow_the_models_distribution(model, engine):
     assert torch.all((counts / 3000 - probabilities).abs()[top] < 4 * error[top])
 
 
-@pytest.mark.parametrize("session", ["it", None])
-def test_an_abort_ends_a_request_with_the_tokens_there_are(engine, session):
-    async def aborted():
-        request = asyncio.create_task(engine.generate(PROMPTS[0], Sampling(500, session="it")))
-        await asyncio.sleep(0.1)
-        engine.abort(session)
-        return await request
-
-    answer = asyncio.run(aborted())
-    assert answer.finish_reason == "abort" and 0 < len(answer.token_ids) < 500
-
-
 def test_an_error_reaches_everyone_who_waits(engine):
     async def all_fail():
         requests = [engine.generate([10**6], Sampling(2)) for _ in range(3)]
@@ -185,17 +131,17 @@ def test_an_error_reaches_everyone_who_waits(engine):
 def test_of_several_engines_one_samples_at_a_time_and_each_works_in_any_event_loop(model, monkeypatch):
     """Otherwise the members of a batch would depend on which engine is faster."""
     engines, sampling, most = [LocalEngine(model) for _ in range(3)], [], []
-    advance = LocalEngine._advance
+    sample = LocalEngine.sample
 
-    def watched(self, batch, joining):
+    def watched(self, requests):
         sampling.append(self)
         most.append(len(sampling))
         try:
-            return advance(self, batch, joining)
+            return sample(self, requests)
         finally:
             sampling.remove(self)
 
-    monkeypatch.setattr(LocalEngine, "_advance", watched)
+    monkeypatch.setattr(LocalEngine, "sample", watched)
 
     async def all_at_once():
         return await asyncio.gather(*(e.generate(PROMPTS[0], Sampling(4, seed=1)) for e in engines))
