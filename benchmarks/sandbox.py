@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 
 from slim_rl.runtime.cli import argument_parser
-from slim_rl.sandbox import Sandbox, SandboxConfig, local
+from slim_rl.sandbox import Sandbox, SandboxConfig
 
 PROGRAM = "def area(w, h):\n    return w * h\n\nprint(area(6, 7))\n"
 PROGRAMS = [PROGRAM, "1 / 0", "print(", "import os; os.fork()", "open('/tmp/left', 'w')", "print('x' * 10**6)",
@@ -35,12 +35,8 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"load of the machine {os.getloadavg()[0]:.1f}; {TIMED} runs each")
     print(f"{'way':<34} {'least ms':>9} {'median ms':>10} {'runs/s, 2 at once':>18}")
-    namespaces = local._namespaces_work()
-    for title, protect in (("sandbox, as on this machine", None), ("sandbox, without namespaces", False)):
-        if protect is False:
-            local._namespaces_work = lambda: False  # type: ignore[assignment]
-        asyncio.run(sandboxed(title))
-    local._namespaces_work = lambda: namespaces  # type: ignore[assignment]
+    asyncio.run(sandboxed("sandbox, as on this machine", None))
+    asyncio.run(sandboxed("sandbox, without namespaces", False))
     timed("python -c", lambda: plainly([sys.executable, "-c", PROGRAM]))
     timed("python -I -S -c", lambda: plainly([sys.executable, "-I", "-S", "-c", PROGRAM]))
     try:
@@ -53,8 +49,8 @@ def main() -> None:
     leftovers(arguments.runs)
 
 
-async def sandboxed(title: str) -> None:
-    async with Sandbox(SandboxConfig(workers=WORKERS)) as sandbox:
+async def sandboxed(title: str, namespaces: bool | None) -> None:
+    async with Sandbox(SandboxConfig(workers=WORKERS), namespaces=namespaces) as sandbox:
         await asyncio.gather(*(sandbox.run(PROGRAM) for _ in range(8)))  # started
         spans = []
         for _ in range(TIMED):

@@ -17,16 +17,16 @@ __all__ = ["Run", "Sandbox", "SandboxConfig"]
 
 
 class Sandbox:
-    """A pool that runs programs, `config.workers` at once. It can be used from several event loops.
+    """A pool that runs programs, `config.workers` at once.
 
     Args:
-        world: programs of another world see another hash seed, address layout, calendar clock and process number; those
-            of one world see the same hash seed every time.
+        hash_seed: determines the order of sets in every program. A server ignores it.
+        namespaces: whether to use bubblewrap's namespaces; None where they work.
     """
 
-    def __init__(self, config: SandboxConfig | None = None, world: int = 0):
+    def __init__(self, config: SandboxConfig | None = None, hash_seed: int = 1, namespaces: bool | None = None):
         config = config or SandboxConfig()
-        self._runner = HttpRunner(config) if config.kind == "http" else LocalRunner(config, world)
+        self._runner = HttpRunner(config) if config.url else LocalRunner(config.workers, hash_seed, namespaces)
 
     async def run(self, source: str, stdin: str = "", seconds: float = 3.0) -> Run:
         """Run a Python program.

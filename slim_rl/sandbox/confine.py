@@ -14,7 +14,6 @@ import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_libc.getauxval.restype = ctypes.c_ulong
 
 # linux/prctl.h and linux/capability.h
 _PDEATHSIG, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 22, 38
@@ -162,29 +161,3 @@ def limit(cpu_seconds: float, memory_bytes: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))
-
-
-def shift_clock(seconds: int) -> None:
-    """Let this process and its children see a calendar clock that is `seconds` ahead.
-
-    The kernel maps the code that reads the clock into every process (vdso(7)). It is replaced by code that makes the
-    system call and adds to its result.
-    """
-    vdso = ctypes.CDLL("linux-vdso.so.1")
-    add = struct.pack("<i", seconds)
-    codes = {
-        # mov eax, 228; syscall; test edi, edi; jne +7; add qword [rsi], seconds; ret
-        "__vdso_clock_gettime": b"\xb8\xe4\x00\x00\x00\x0f\x05\x85\xff\x75\x07\x48\x81\x06" + add + b"\xc3",
-        # mov eax, 96; syscall; test rdi, rdi; je +7; add qword [rdi], seconds; ret
-        "__vdso_gettimeofday": b"\xb8\x60\x00\x00\x00\x0f\x05\x48\x85\xff\x74\x07\x48\x81\x07" + add + b"\xc3",
-        # push rdi; xor edi, edi; mov eax, 201; syscall; pop rdi; add rax, seconds; test rdi, rdi; je +3;
-        # mov [rdi], rax; ret
-        "__vdso_time": b"\x57\x31\xff\xb8\xc9\x00\x00\x00\x0f\x05\x5f\x48\x05" + add + b"\x48\x85\xff\x74\x03\x48\x89\x07\xc3",
-    }  # fmt: skip
-    base = _libc.getauxval(33)  # AT_SYSINFO_EHDR
-    header = ctypes.string_at(base, 64)
-    sections, entry, count = *struct.unpack_from("<Q", header, 40), *struct.unpack_from("<HH", header, 58)
-    size = -(-(sections + entry * count) // resource.getpagesize()) * resource.getpagesize()
-    _check(_libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size), 7))  # the kernel does not allow a part of it
-    for name, code in codes.items():
-        ctypes.memmove(getattr(vdso, name), code, len(code))

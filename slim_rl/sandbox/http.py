@@ -5,17 +5,33 @@ the server's affair.
 """
 
 import asyncio
+import json
 import re
 from typing import Any
 
 import aiohttp
+from pydantic import BaseModel
 
 from slim_rl.sandbox.config import SandboxConfig
-from slim_rl.sandbox.run import Run
+from slim_rl.sandbox.run import MEMORY_BYTES, OUTPUT_BYTES, Run
 
 GRACE_SECONDS = 30.0
 """How much longer than the program's limit the server may take to answer."""
 _SYNTAX = re.compile(r"(?!Traceback)[\s\S]*^(SyntaxError|IndentationError|TabError): ", re.MULTILINE)
+
+
+class _Result(BaseModel):
+    status: str
+    return_code: int | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    execution_time: float | None = None
+
+
+class _Answer(BaseModel):
+    status: str
+    message: str | None = None
+    run_result: _Result | None = None
 
 
 class HttpRunner:
@@ -32,18 +48,24 @@ class HttpRunner:
             "language": "python",
             "stdin": stdin.encode(errors="replace").decode(),
             "run_timeout": seconds,
-            "memory_limit_MB": self._config.memory_bytes >> 20,
+            "memory_limit_MB": MEMORY_BYTES >> 20,
         }
+        time_limit = asyncio.timeout(seconds + GRACE_SECONDS)
         try:
-            async with self._semaphore(), asyncio.timeout(seconds + GRACE_SECONDS):
-                return self._read(await self._post(body))
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError, AttributeError) as error:
+            async with self._semaphore(), time_limit:
+                text = await self._post(body)
+        except (aiohttp.ClientError, TimeoutError) as error:
             return Run("failed", errors=f"{type(error).__name__}: {error}")
+        try:
+            answer = _Answer.model_validate(json.loads(text))
+        except ValueError as error:
+            return Run("failed", errors=f"not an answer of /run_code: {error}")
+        return _run(answer)
 
-    async def _post(self, body: dict[str, Any]) -> Any:
+    async def _post(self, body: dict[str, Any]) -> bytes:
         url = f"{str(self._config.url).rstrip('/')}/run_code"
         async with aiohttp.ClientSession(raise_for_status=True) as session, session.post(url, json=body) as answer:
-            return await answer.json()
+            return await answer.read()
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -55,19 +77,21 @@ class HttpRunner:
             self._free = loop, asyncio.Semaphore(self._config.workers)
         return self._free[1]
 
-    def _read(self, answer: dict[str, Any]) -> Run:
-        result = answer["run_result"]
-        if answer["status"] == "SandboxError" or result is None:
-            return Run("failed", errors=str(answer.get("message", "SandboxError")))
-        output, errors = result.get("stdout") or "", result.get("stderr") or ""
-        seconds = float(result.get("execution_time") or 0.0)
-        if result["status"] == "TimeLimitExceeded":
-            return Run("timeout", output, seconds, errors)
-        if len(output.encode(errors="replace")) > self._config.output_bytes:
-            return Run("killed", output[: self._config.output_bytes], seconds, errors)
-        code = result["return_code"]
-        if code == 0:
-            return Run("ok", output, seconds, errors)
-        if code < 0:
-            return Run("killed", output, seconds, errors)
-        return Run("syntax" if _SYNTAX.match(errors) else "error", output, seconds, errors)
+
+def _run(answer: _Answer) -> Run:
+    result = answer.run_result
+    if answer.status == "SandboxError" or result is None:
+        return Run("failed", errors=answer.message or answer.status)
+    output, errors = ((text or "").encode(errors="replace").decode() for text in (result.stdout, result.stderr))
+    seconds = result.execution_time or 0.0
+    if result.status == "TimeLimitExceeded":
+        return Run("timeout", output, seconds, errors)
+    if result.return_code is None:
+        return Run("failed", errors=f"no return code: {answer.message or result.status}")
+    if len(output.encode()) > OUTPUT_BYTES:
+        return Run("killed", output[:OUTPUT_BYTES], seconds, errors)
+    if result.return_code == 0:
+        return Run("ok", output, seconds, errors)
+    if result.return_code < 0:
+        return Run("killed", output, seconds, errors)
+    return Run("syntax" if _SYNTAX.match(errors) else "error", output, seconds, errors)

@@ -1,29 +1,34 @@
 """Runs programs on this machine: a few zygotes, each with one program at a time.
 
-Bubblewrap's namespaces are put around a zygote where they work. They hide files, processes and networks; Landlock and
-seccomp hold with or without them.
+Of what a program does, only its exit status, its bytes and its time are believed. Bubblewrap's namespaces are put around
+a zygote where they work. They hide files, processes and networks; Landlock and seccomp hold with or without them.
 """
 
 import asyncio
+import fcntl
 import os
 import select
 import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
-from typing import cast
 
 from slim_rl.core.errors import UserError
-from slim_rl.sandbox.config import SandboxConfig
-from slim_rl.sandbox.protocol import REQUEST, RESULT, STATUSES
-from slim_rl.sandbox.run import Run, Status
+from slim_rl.sandbox.protocol import ENDED, KILL, NOT_COMPILED, NOT_CONFINED, REQUEST
+from slim_rl.sandbox.run import MEMORY_BYTES, OUTPUT_BYTES, Run, Status
 
 GRACE_SECONDS = 10.0
 """How much longer than the program's limit a zygote may take to answer, before it counts as broken."""
+ERROR_BYTES = 4096
+"""How much of standard error is kept."""
 
 _FOLDER = str(Path(__file__).parent)
 _PYTHON = os.path.realpath(sys.executable)
@@ -33,7 +38,7 @@ import sys
 sys.path.insert(0, {!r})
 import zygote
 del sys.path[0]
-zygote.main(readable={!r}, protect={!r}, world={!r})
+zygote.main({!r})
 """
 _PROBE = """
 import ctypes, os
@@ -42,25 +47,21 @@ try:
 except PermissionError:
     print(ctypes.CDLL(None).socket(2, 1, 0))
 """
-"""Prints -1 if neither folders nor sockets are to be had."""
+"""Prints -1 if both folders and sockets are blocked."""
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """A zygote ended or does not answer."""
 
 
 class LocalRunner:
-    """Zygotes, started when they are needed.
+    """Zygotes, started when they are needed; see `Sandbox`."""
 
-    Args:
-        world: programs of another world see another hash seed, address layout and calendar clock.
-    """
-
-    def __init__(self, config: SandboxConfig, world: int):
-        self._config, self._world = config, world
-        self._threads = ThreadPoolExecutor(config.workers, thread_name_prefix="sandbox")
+    def __init__(self, workers: int, hash_seed: int, namespaces: bool | None):
+        self._workers, self._hash_seed, self._namespaces = workers, hash_seed, namespaces
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
         self._free: SimpleQueue[Zygote | None] = SimpleQueue()
-        for _ in range(config.workers):
+        for _ in range(workers):
             self._free.put(None)
 
     async def run(self, source: str, stdin: str, seconds: float) -> Run:
@@ -70,9 +71,11 @@ class LocalRunner:
     def _run(self, source: str, stdin: str, seconds: float) -> Run:
         zygote = self._free.get()
         try:
-            zygote = zygote or start(self._config.kind == "local", self._world)
-            return zygote.run(source, stdin, seconds, self._config)
-        except _Broken as error:
+            if zygote is None:
+                with_namespaces = namespaces_work() if self._namespaces is None else self._namespaces
+                zygote = Zygote(self._hash_seed, with_namespaces)
+            return zygote.run(source, stdin, seconds)
+        except Broken as error:
             if zygote is not None:
                 zygote.close()
             zygote = None
@@ -82,120 +85,161 @@ class LocalRunner:
 
     def close(self) -> None:
         self._threads.shutdown()
-        for _ in range(self._config.workers):
+        for _ in range(self._workers):
             if zygote := self._free.get():
                 zygote.close()
 
 
-def start(protect: bool, world: int) -> "Zygote":
-    """A zygote that is ready.
-
-    Raises:
-        UserError: this machine cannot confine programs.
-        _Broken: it does not start now.
-    """
-    return Zygote(protect, world, protect and _namespaces_work())
-
-
 @cache
-def _namespaces_work() -> bool:
+def namespaces_work() -> bool:
     """Whether bubblewrap can be used. Raises UserError if programs cannot be confined without it either."""
+    otherwise = "Give the address of a server as sandbox.url, or run on Linux 5.13 or later with Landlock and seccomp."
     if not sys.platform.startswith("linux"):
-        raise UserError(f"The sandbox needs Linux; this is {sys.platform}. {_OTHERWISE}")
+        raise UserError(f"The sandbox needs Linux; this is {sys.platform}. {otherwise}")
     if shutil.which("bwrap"):
-        try:
-            Zygote(True, 0, namespaces=True).close()
+        with suppress(Broken):
+            Zygote(1, namespaces=True).close()
             return True
-        except _Broken:
-            pass
     try:
-        Zygote(True, 0, namespaces=False).close()
-    except _Broken as error:
-        raise UserError(f"Programs cannot be confined on this machine: {error}. {_OTHERWISE}") from None
+        Zygote(1, namespaces=False).close()
+    except Broken as error:
+        raise UserError(f"Programs cannot be confined on this machine: {error}. {otherwise}") from None
     return False
 
 
-_OTHERWISE = "Use a server with sandbox.kind: http, or run on Linux 5.13 or later with Landlock and seccomp."
-
-
 class Zygote:
-    """A process of `zygote.py`. One program at a time."""
+    """A process of `zygote.py`. One program at a time.
 
-    def __init__(self, protect: bool, world: int, namespaces: bool):
-        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE, protect, world)]
+    Raises:
+        Broken: it does not start, or a program could open a folder or a socket.
+    """
+
+    def __init__(self, hash_seed: int, namespaces: bool):
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE)]
         self._process = subprocess.Popen(
             [*(_bubblewrap() if namespaces else []), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={"PYTHONHASHSEED": str(world + 1), "LANG": "C.UTF-8"},
+            env={"PYTHONHASHSEED": str(hash_seed), "LANG": "C.UTF-8"},
             start_new_session=True,  # Ctrl-C is for our process
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._requests, self._results, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
+        theirs.close()
         try:
-            probed = self.run(_PROBE if protect else "print(-1)", "", GRACE_SECONDS, SandboxConfig())
+            probed = self.run(_PROBE, "", GRACE_SECONDS)
             if (probed.status, probed.output) != ("ok", "-1\n"):
-                raise _Broken(probed.errors.strip() or "a program could open a folder or a socket")
-        except _Broken:
+                raise Broken(probed.errors.strip() or "a program could open a folder or a socket")
+        except Broken:
             self.close()
             raise
 
-    def run(self, source: str, stdin: str, seconds: float, config: SandboxConfig) -> Run:
-        """Run a program.
+    def run(self, source: str, stdin: str, seconds: float) -> Run:
+        """Run a program. Raises Broken if the zygote is of no use any more."""
+        with ExitStack() as ours, ExitStack() as theirs:
+            pipes = [_pipe(ours, theirs) for _ in range(3)]
+            texts = [
+                _sealed(source.encode(errors="surrogatepass"), theirs),
+                _sealed(stdin.encode(errors="replace"), theirs),
+            ]
+            try:
+                request = REQUEST.pack(seconds, MEMORY_BYTES)
+                socket.send_fds(self._socket, [request], [*texts, *(theirs_end for _, theirs_end in pipes)])
+            except OSError:
+                raise self._broken() from None
+            theirs.close()
+            return self._watch([end for end, _ in pipes], seconds)
 
-        Raises:
-            _Broken: the zygote is of no use any more.
-        """
-        code, given = source.encode(errors="surrogatepass"), stdin.encode(errors="replace")
-        until = time.monotonic() + seconds + GRACE_SECONDS
-        head = REQUEST.pack(seconds, config.memory_bytes, config.output_bytes, len(code), len(given))
-        try:
-            self._write(head + code + given)
-            place, taken, output_bytes, error_bytes = RESULT.unpack(self._read(RESULT.size, until))
-            output, errors = self._read(output_bytes, until), self._read(error_bytes, until)
-        except BrokenPipeError:
-            raise self._broken() from None
-        return Run(
-            cast(Status, STATUSES[place]), output.decode(errors="replace"), taken, errors.decode(errors="replace")
-        )
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._requests.write(rest) or 0 :]
-
-    def _read(self, size: int, until: float) -> bytes:
-        data = bytearray()
+    def _watch(self, pipes: list[int], seconds: float) -> Run:
+        """Read a program's pipes until it has ended, and kill it when it exceeds a limit."""
+        started = time.monotonic()
+        until = started + seconds
+        texts = {pipe: bytearray() for pipe in pipes}
+        room = dict(zip(pipes, (OUTPUT_BYTES + 1, ERROR_BYTES, 1), strict=True))
         poll = select.poll()
-        poll.register(self._results, select.POLLIN)
-        while len(data) < size:
-            if not poll.poll(max(until - time.monotonic(), 0) * 1000):
-                raise _Broken("the sandbox does not answer")
-            if not (more := self._results.read(size - len(data))):
-                raise self._broken()
-            data += more
-        return bytes(data)
+        for file in (self._socket.fileno(), *pipes):
+            poll.register(file, select.POLLIN)
+        fate: Status | None = None
+        exit_status: int | None = None
+        while True:
+            left = 0.0 if exit_status is not None else max(until - time.monotonic(), 0)
+            ready = dict(poll.poll(left * 1000))
+            for pipe in ready.keys() & texts.keys():
+                if not (data := os.read(pipe, 65536)):
+                    poll.unregister(pipe)
+                texts[pipe] += data[: room[pipe] - len(texts[pipe])]
+            full = len(texts[pipes[0]]) > OUTPUT_BYTES
+            if self._socket.fileno() in ready:
+                exit_status, taken = self._exit_status(), time.monotonic() - started
+                poll.unregister(self._socket)
+            elif exit_status is not None and not ready:
+                break
+            elif exit_status is None and left == 0 and fate:
+                raise Broken("the sandbox does not answer")
+            elif exit_status is None and (left == 0 or full) and not fate:
+                fate, until = "killed" if full else "timeout", time.monotonic() + GRACE_SECONDS
+                with suppress(OSError):
+                    self._socket.send(KILL)
+        output, errors, before = (bytes(text) for text in texts.values())
+        fate = "killed" if full else fate or _fate(exit_status, before)
+        return Run(fate, output[:OUTPUT_BYTES].decode(errors="replace"), taken, errors.decode(errors="replace"))
 
-    def _broken(self) -> _Broken:
+    def _exit_status(self) -> int:
+        try:
+            return ENDED.unpack(self._socket.recv(ENDED.size))[0]
+        except (OSError, struct.error):
+            raise self._broken() from None
+
+    def _broken(self) -> Broken:
         self._process.kill()
-        return _Broken(self._errors.read().decode(errors="replace").strip()[-500:] or "the sandbox has ended")
+        assert self._process.stderr
+        return Broken(self._process.stderr.read().decode(errors="replace").strip()[-500:] or "the sandbox has ended")
 
     def close(self) -> None:
         """End the process, and with it a program that still runs."""
-        self._requests.close()
+        self._socket.close()
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._results.close()
-        self._errors.close()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end, stack in zip(ends, (ours, theirs), strict=True):
+        stack.callback(os.close, end)
+    return ends
+
+
+def _sealed(text: bytes, stack: ExitStack) -> int:
+    """An open file that holds `text` and can never be changed."""
+    file = os.memfd_create("text", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    stack.callback(os.close, file)
+    with open(file, "wb", closefd=False) as writer:
+        writer.write(text)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(
+        file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    )
+    return file
+
+
+def _fate(exit_status: int, before: bytes) -> Status:
+    if before == NOT_CONFINED:
+        return "failed"
+    if os.WIFSIGNALED(exit_status):
+        return "timeout" if os.WTERMSIG(exit_status) == signal.SIGXCPU else "killed"
+    if os.WEXITSTATUS(exit_status):
+        return "syntax" if before == NOT_COMPILED else "error"
+    return "ok"
 
 
 def _bubblewrap() -> list[str]:
     """A command that runs what follows in namespaces of its own, with no files but Python's."""
-    shown = [_PYTHON, _FOLDER, *_READABLE]
-    binds = [word for path in shown if os.path.exists(path) for word in ("--ro-bind", path, path)]
+    visible = [_PYTHON, _FOLDER, *_READABLE]
+    binds = [word for path in visible if os.path.exists(path) for word in ("--ro-bind", path, path)]
     return ["bwrap", "--unshare-all", "--cap-drop", "ALL", "--chdir", "/", *binds]

@@ -1,4 +1,4 @@
-"""What came of running a program."""
+"""What came of running a program, and the limits of a run that are the same everywhere."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,6 +6,10 @@ from typing import Literal
 Status = Literal["ok", "error", "syntax", "timeout", "killed", "failed"]
 """`ok`: it ended with exit code 0. `error`: with another one. `syntax`: it cannot be compiled. `timeout`: it ran too
 long. `killed`: a signal ended it, or it printed too much. `failed`: the sandbox broke; the program is not at fault."""
+MEMORY_BYTES = 256 * 2**20
+"""Address space of a program, the interpreter's included."""
+OUTPUT_BYTES = 65536
+"""A program that prints more is killed."""
 
 
 @dataclass(frozen=True)

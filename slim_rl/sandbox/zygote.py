@@ -1,31 +1,23 @@
 """A clean interpreter that forks a confined child for each program.
 
-It reads requests from standard input and writes results to standard output; `local.py` is its only caller. Of what a
-child does, only its exit status, its bytes and its time are believed. Imports nothing of ours but its neighbours here.
+Standard input is a socket to `local.py`, its only caller, which passes open files for a program, its input and its
+results. So this process never holds any of them, and no later child can find them here. It imports nothing of ours but
+its neighbours.
 """
 
 import atexit
-import fcntl
 import gc
 import os
 import select
 import signal
+import socket
 import sys
-import threading
-import time
 import types
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import confine
-from protocol import REQUEST, RESULT, STATUSES
+from protocol import ENDED, FILES, KILL, NOT_COMPILED, NOT_CONFINED, REQUEST
 
-ERROR_BYTES = 4096
-"""How much of standard error is kept."""
-WORLD_SECONDS = 34_321_661
-"""How far the clock of a world is ahead of the one before: a year, a month and more, so that every part of a date and of
-a time of day differs."""
-WORLD_PROCESSES = 97
-"""How far the numbers of processes are ahead. In namespaces they begin with 1 in every world."""
 PRELOADED = (
     "abc", "array", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools", "math", "numbers", "operator",
@@ -34,141 +26,80 @@ PRELOADED = (
 """What programs import most, so that it is not read again for each."""
 
 
-class Limits(NamedTuple):
-    seconds: float
-    memory_bytes: int
-    output_bytes: int
-
-
-class Result(NamedTuple):
-    status: str
-    seconds: float = 0.0
-    output: bytes = b""
-    errors: bytes = b""
-
-
-def main(readable: list[str], protect: bool, world: int) -> None:
-    """Serve until standard input ends.
+def main(readable: list[str]) -> None:
+    """Serve until the caller closes the socket.
 
     Args:
         readable: files and folders that programs may read.
-        protect: whether programs are confined.
-        world: other worlds have another calendar clock and other numbers of processes.
     """
     os.chdir("/")
     for module in PRELOADED:
         __import__(module)
-    for _ in range(WORLD_PROCESSES * world):
-        thread = threading.Thread()  # takes a number as a process does
-        thread.start()
-        thread.join()
     try:
-        if world:
-            confine.shift_clock(WORLD_SECONDS * world)
-        if protect:
-            confine.drop_privileges()
-        confinement = confine.Confinement(readable) if protect else None
+        confine.drop_privileges()
+        confinement = confine.Confinement(readable)
     except confine.Unavailable as error:
         sys.exit(str(error))
+    caller = socket.socket(fileno=0)
     gc.collect()
     gc.freeze()
-    while head := _read(REQUEST.size):
-        *limits, source_bytes, stdin_bytes = REQUEST.unpack(head)
-        source, stdin = _read(source_bytes), _read(stdin_bytes)
-        try:
-            result = _run(source, stdin, confinement, Limits(*limits))
-        except OSError as error:  # no process or no file to be had
-            sys.exit(str(error))
-        status, seconds, output, errors = result
-        _write(1, RESULT.pack(STATUSES.index(status), seconds, len(output), len(errors)) + output + errors)
+    try:
+        while _serve(caller, confinement):
+            pass
+    except OSError as error:  # no process or no file to be had, or the caller is gone
+        sys.exit(str(error))
 
 
-def _run(source: bytes, stdin: bytes, confinement: "confine.Confinement | None", limits: Limits) -> Result:
-    pipes = [os.pipe() for _ in range(3)]
-    started, parent = time.monotonic(), os.getpid()
+def _serve(caller: socket.socket, confinement: confine.Confinement) -> bool:
+    """Run one program. Returns whether the caller is still there."""
+    request, files, _, _ = socket.recv_fds(caller, REQUEST.size, FILES)
+    if len(request) < REQUEST.size:
+        return request == KILL
+    if len(files) < FILES:
+        sys.exit("Too many open files")
+    limits, parent = REQUEST.unpack(request), os.getpid()
     child = os.fork()
     if child == 0:
-        _become(source, stdin, confinement, limits, [end for _, end in pipes], parent)
-    for _, end in pipes:
-        os.close(end)
+        _become(files, confinement, limits, parent)
+    for file in files:
+        os.close(file)
     ended = os.pidfd_open(child)
-    fate, kept = _watch(child, ended, [end for end, _ in pipes], limits)
-    _, status = os.waitpid(child, 0)
-    seconds = time.monotonic() - started
-    for end in (ended, *(end for end, _ in pipes)):
-        os.close(end)
-    if fate == "orphaned":
-        sys.exit()
-    output, errors, told = kept
-    code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    if told == b"F":
-        fate = "failed"
-    elif not fate and os.WIFSIGNALED(status):
-        fate = "timeout" if code == signal.SIGXCPU else "killed"
-    elif not fate and code:
-        fate = "syntax" if told == b"S" else "error"
-    return Result(fate or "ok", seconds, output[: limits.output_bytes], errors)
-
-
-def _watch(child: int, ended: int, pipes: list[int], limits: Limits) -> "tuple[str, list[bytes]]":
-    """Read a child's pipes until it has ended, and kill it when it exceeds a limit.
-
-    Returns why it was killed, empty if it was not, and what came out of each pipe.
-    """
-    until = time.monotonic() + limits.seconds
-    room = dict(zip(pipes, (limits.output_bytes + 1, ERROR_BYTES, 1), strict=True))
-    kept = {pipe: bytearray() for pipe in pipes}
     poll = select.poll()
-    poll.register(0, 0)  # reports when our caller is gone
-    for file in (ended, *pipes):
-        poll.register(file, select.POLLIN)
-    fate = ""
-    while True:
-        left = until - time.monotonic()
-        ready = dict(poll.poll(max(left * 1000, 0)))
-        for pipe in ready.keys() & kept.keys():
-            data = os.read(pipe, 65536)
-            kept[pipe] += data[: room[pipe] - len(kept[pipe])]
-            if not data:
-                poll.unregister(pipe)
-            elif pipe == pipes[0] and len(kept[pipe]) == room[pipe]:
-                fate = "killed"
-        if 0 in ready:
-            fate = "orphaned"
-        elif left <= 0:
-            fate = fate or "timeout"
-        if fate:
-            os.kill(child, signal.SIGKILL)
-        if fate or (ended in ready and not ready.keys() & kept.keys()):
-            return fate, [bytes(kept[pipe]) for pipe in pipes]
+    poll.register(caller, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while ended not in dict(poll.poll()):
+        if not caller.recv(len(KILL)):
+            sys.exit()  # the kernel kills the child, too
+        os.kill(child, signal.SIGKILL)
+    os.close(ended)
+    caller.send(ENDED.pack(os.waitpid(child, 0)[1]))
+    return True
 
 
-def _become(
-    source: bytes,
-    stdin: bytes,
-    confinement: "confine.Confinement | None",
-    limits: Limits,
-    ends: list[int],
-    parent: int,
-) -> NoReturn:
+def _become(files: list[int], confinement: confine.Confinement, limits: tuple[float, int], parent: int) -> NoReturn:
     """Become the program, in a child that was just forked."""
-    told = ends[2]
-    code = None
+    source, *standard, told = files
     try:
         try:
-            _take_files(stdin, ends, confinement)
-            confine.limit(limits.seconds, limits.memory_bytes)
+            for place, file in enumerate(standard):
+                os.dup2(file, place)
+            for file in set(range(3, 64)) - {source, told, confinement.rules}:
+                try:
+                    os.close(file)
+                except OSError:
+                    continue
+            confine.limit(*limits)
             confine.die_with(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if confinement is not None:
-                confinement.enter()
+            confinement.enter()
         except BaseException:
-            os.write(told, b"F")
+            os.write(told, NOT_CONFINED)
             raise
         try:
-            code = compile(source, "main.py", "exec", dont_inherit=True)
+            with open(source, "rb") as text:
+                code = compile(text.read(), "main.py", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
-            os.write(told, b"S")
+            os.write(told, NOT_COMPILED)
             raise
         os.close(told)  # from here on nothing it writes says anything of its status
         os._exit(_execute(code))
@@ -179,24 +110,6 @@ def _become(
             os._exit(1)
     finally:
         os._exit(1)
-
-
-def _take_files(stdin: bytes, ends: list[int], confinement: "confine.Confinement | None") -> None:
-    """Leave the program its input and two pipes, and what is needed until it starts."""
-    given = os.memfd_create("stdin", os.MFD_ALLOW_SEALING)
-    _write(given, stdin)
-    os.lseek(given, 0, os.SEEK_SET)
-    fcntl.fcntl(
-        given, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    )
-    for place, file in enumerate((given, *ends[:2])):
-        os.dup2(file, place)
-    needed = [ends[2]] + ([confinement.rules] if confinement else [])
-    for file in set(range(3, 64)) - set(needed):
-        try:
-            os.close(file)
-        except OSError:
-            continue
 
 
 def _execute(code: types.CodeType) -> int:
@@ -231,17 +144,3 @@ def _exit_code(error: SystemExit) -> int:
         return int(error.code or 0) & 255
     print(error.code, file=sys.stderr)
     return 1
-
-
-def _read(size: int) -> bytes:
-    """`size` bytes of a request; nothing at the end of requests."""
-    data = b""
-    while len(data) < size and (more := os.read(0, size - len(data))):
-        data += more
-    return data if len(data) == size else b""
-
-
-def _write(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]

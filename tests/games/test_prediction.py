@@ -8,7 +8,7 @@ from slim_rl.core.episode import Episode
 from slim_rl.core.game import Demonstrates, HasOpponents, HasPlayers, HasRules
 from slim_rl.core.message import said, text_of
 from slim_rl.games import game_parameters, load_games
-from slim_rl.games.prediction.game import agrees
+from slim_rl.games.prediction.game import Prediction, agrees
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.games.prediction.tasks import PROMPT, PredictionTasks, _computed
 from slim_rl.rollout.play import play
@@ -95,6 +95,14 @@ UNDETERMINED = {
     "secret": "import secrets\nprint(secrets.token_hex(8))",
     "uuid": "import uuid\nprint(uuid.uuid4())",
     "uuid of time": "import uuid\nprint(uuid.uuid1())",
+    "coarse clock": "import time\nprint(int(time.monotonic() * 4))",
+    "clock of a date": "from datetime import date\nprint(date.today().year)",
+    "clock by name": "print(__import__('time').gmtime().tm_year)",
+    "clock by text": "exec('import time')\nprint(time.gmtime().tm_year)",
+    "clock of a pure module": "from random import _os\nprint(_os.times())",
+    "clock of another": "import random\nprint(random._os.getppid())",
+    "clock of a list": "import dataclasses\nprint(dataclasses.sys.modules['time'].gmtime().tm_year)",
+    "file": "print(open('/usr/lib/os-release').read()[:9])",
 }
 """Programs whose output differs from run to run, or from one machine or day to another: one for each source."""
 
@@ -108,7 +116,10 @@ def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, task
     for program in (
         "import random\nrandom.seed(1)\nprint(random.random())",
         "print(sorted({'a', 'b', 'c'}))",
-        "import time\ntime.sleep(0.01)\nprint(1)",
+        "import collections.abc, math as m\nprint(m.floor(2.5), isinstance([], collections.abc.Sequence))",
+        "time, os, sys = 1, 2, 3\nprint('import time', time + os + sys)",
+        "import re\nprint(re.compile('a').match('a').end())",
+        "class A:\n    def __init__(self): self._x = 1\nprint(A()._x, __name__)",
         "print({3, 1, 2})",
     ):
         assert played(taskset, tasks[0], program, "?")[0].rewards == {"author": 1, "predictor": -1}
@@ -153,9 +164,8 @@ def test_a_broken_sandbox_is_nobodys_loss(taskset, tasks):
         async def run(self, *args, **kwargs):
             return Run("failed", errors="the sandbox has ended")
 
-    broken = PredictionTasks(Parameters(), seed=0)
-    broken._worlds = [taskset._worlds[0], Broken()]
-    episode, _ = played(broken, tasks[0], "print(1)", "1")
+    game = Prediction("g", PROMPT, Parameters(), [Broken()], scripted="")
+    episode = asyncio.run(play(Episode("e", "g"), game, dict.fromkeys(game.seats, Saying("print(1)"))))
     assert (episode.status, episode.rewards, episode.error) == ("failed", {}, "SandboxFailed: the sandbox has ended")
 
 

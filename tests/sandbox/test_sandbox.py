@@ -17,7 +17,6 @@ from aiohttp.test_utils import TestServer
 
 from slim_rl.core.errors import UserError
 from slim_rl.sandbox import Sandbox, SandboxConfig, local
-from slim_rl.sandbox.http import HttpRunner
 
 RUNS = 24
 
@@ -103,20 +102,13 @@ def test_random_numbers_and_ids_are_new_in_each_run_and_the_order_of_sets_is_not
     assert len(set(ran)) == 1
 
 
-def test_another_world_has_another_order_of_sets_address_layout_and_date(sandbox):
-    other = Sandbox(SandboxConfig(workers=1), world=1)
-    source = """import datetime, time
-        print(*{str(i) for i in range(20)})
-        print(id(print))
-        for part in "%Y %m %d %a %H %M %S".split(): print(time.strftime(part))
-        print(datetime.date.today())
-        print(time.gmtime()[:5])
-        print(datetime.datetime.now().replace(second=0, microsecond=0))
-        print(int(time.time()) // 100000)
-        """.replace("\n        ", "\n")
-    here, there = (run(place, source).output.splitlines() for place in (sandbox, other))
-    other.close()
-    assert len(here) == len(there) == 13 and all(a != b for a, b in zip(here, there, strict=True))
+def test_a_hash_seed_determines_the_order_of_sets_and_each_interpreter_has_its_own_addresses(sandbox):
+    source = "print(*{str(i) for i in range(20)})\nprint(id(print))"
+    others = [Sandbox(SandboxConfig(workers=1), hash_seed=seed) for seed in (1, 2)]
+    here, same, other = (run(place, source).output.splitlines() for place in (sandbox, *others))
+    for place in others:
+        place.close()
+    assert here[0] == same[0] != other[0] and len({here[1], same[1], other[1]}) == 3
 
 
 def test_programs_run_at_once_and_no_more_than_there_are_workers():
@@ -151,15 +143,13 @@ def test_a_sandbox_that_has_no_process_left_says_so(sandbox):
 
 def test_without_landlock_and_seccomp_it_refuses(monkeypatch):
     def refuse(*args, **kwargs):
-        raise local._Broken("the kernel has no Landlock")
+        raise local.Broken("the kernel has no Landlock")
 
     monkeypatch.setattr(local, "Zygote", refuse)
-    local._namespaces_work.cache_clear()
-    with pytest.raises(
-        UserError, match=r"cannot be confined on this machine: the kernel has no Landlock\. Use a server"
-    ):
+    local.namespaces_work.cache_clear()
+    with pytest.raises(UserError, match="the kernel has no Landlock"):
         run(Sandbox(), "print(1)")
-    local._namespaces_work.cache_clear()
+    local.namespaces_work.cache_clear()
 
 
 def test_runs_leave_no_process_no_file_and_no_zombie():
@@ -197,59 +187,52 @@ asyncio.run(main())"""
     assert len(gone) == len(started) and not alive
 
 
-ANSWERS = {  # SandboxFusion's answers to programs
-    "print(1)": ("Success", {"status": "Finished", "return_code": 0, "stdout": "1\n", "stderr": "", "execution_time": 0.1}),
-    "(": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "", "stderr": '  File "a.py"\nSyntaxError: no\n'}),
-    "1/0": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "",
-                       "stderr": "Traceback (most recent call last):\nZeroDivisionError: no\n"}),
-    "exec('(')": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "",
-                             "stderr": "Traceback (most recent call last):\nSyntaxError: no\n"}),
-    "sleep": ("Failed", {"status": "TimeLimitExceeded", "return_code": None, "stdout": "", "stderr": ""}),
-    "crash": ("Failed", {"status": "Finished", "return_code": -11, "stdout": "", "stderr": ""}),
-    "broken": ("SandboxError", None),
+ANSWERS = {  # of SandboxFusion: to a program, and how we read it
+    "print(1)": ("Success", {"status": "Finished", "return_code": 0, "stdout": "1\n", "stderr": "", "execution_time": 0.1}, "ok"),
+    "a surrogate": ("Success", {"status": "Finished", "return_code": 0, "stdout": "\ud800\n"}, "ok"),
+    "(": ("Failed", {"status": "Finished", "return_code": 1, "stdout": "", "stderr": '  File "a.py"\nSyntaxError: no\n'}, "syntax"),
+    "1/0": ("Failed", {"status": "Finished", "return_code": 1, "stderr": "Traceback (most recent call last):\nZeroDivisionError: no\n"}, "error"),
+    "exec('(')": ("Failed", {"status": "Finished", "return_code": 1, "stderr": "Traceback (most recent call last):\nSyntaxError: no\n"}, "error"),
+    "sleep": ("Failed", {"status": "TimeLimitExceeded", "return_code": None, "stdout": "", "stderr": ""}, "timeout"),
+    "crash": ("Failed", {"status": "Finished", "return_code": -11, "stdout": "", "stderr": ""}, "killed"),
+    "flood": ("Success", {"status": "Finished", "return_code": 0, "stdout": "x" * 65537}, "killed"),
+    "broken": ("SandboxError", None, "failed"),
+    "no result": ("Success", None, "failed"),
+    "no code": ("Failed", {"status": "Finished"}, "failed"),
+    "nonsense": ("Success", {"status": 7, "stdout": []}, "failed"),
+    "a list": ("Success", [], "failed"),
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def asked():
-    """Runs programs on a server that speaks `/run_code`: (sources) -> runs, and what it was asked."""
+def test_a_server_is_asked_and_its_answers_are_read():
     bodies = []
 
     async def run_code(request):
         body = await request.json()
         bodies.append(body)
-        if body["code"] == "outage":
-            return web.Response(status=502)
-        status, result = ANSWERS[body["code"]]
+        if body["code"] not in ANSWERS:
+            return web.Response(status=502 if body["code"] == "outage" else 200, text="no JSON")
+        status, result, _ = ANSWERS[body["code"]]
         return web.json_response({"status": status, "message": "no worker", "run_result": result})
 
-    async def ask(sources):
+    async def ask():
         app = web.Application()
         app.router.add_post("/run_code", run_code)
-        async with (
-            TestServer(app) as server,
-            Sandbox(SandboxConfig(kind="http", url=str(server.make_url("/")))) as sandbox,
-        ):
-            return [await sandbox.run(source, stdin="in", seconds=2.0) for source in sources]
+        async with TestServer(app) as server, Sandbox(SandboxConfig(url=str(server.make_url("/")))) as sandbox:
+            return {source: await sandbox.run(source, "in", 2.0) for source in (*ANSWERS, "outage", "no JSON")}
 
-    return asyncio.run(ask([*ANSWERS, "outage"])), bodies
-
-
-def test_a_server_is_asked_and_its_answers_are_read(asked):
-    runs, bodies = asked
-    assert [one.status for one in runs] == ["ok", "syntax", "error", "error", "timeout", "killed", "failed", "failed"]
-    assert runs[0].output == "1\n" and runs[6].errors == "no worker" and "502" in runs[7].errors
+    runs = asyncio.run(ask())
+    expected = {source: status for source, (*_, status) in ANSWERS.items()}
+    assert {source: one.status for source, one in runs.items()} == {**expected, "outage": "failed", "no JSON": "failed"}
+    assert runs["print(1)"].output == "1\n" and runs["a surrogate"].output == "?\n"
+    assert runs["broken"].errors == "no worker" and "502" in runs["outage"].errors
     assert bodies[0] == {
         "code": "print(1)", "language": "python", "stdin": "in", "run_timeout": 2.0, "memory_limit_MB": 256,
     }  # fmt: skip
 
 
-def test_a_server_that_is_not_there_has_failed():
-    runner = HttpRunner(SandboxConfig(kind="http", url="http://127.0.0.1:9"))
-    assert asyncio.run(runner.run("print(1)", "", 1.0)).status == "failed"
-
-
-def test_a_server_needs_an_address():
-    for wrong in ({"kind": "http"}, {"url": "http://x"}):
-        with pytest.raises(ValueError, match=r"sandbox\.url is the address"):
-            SandboxConfig(**wrong)
+def test_a_server_that_is_not_there_has_failed_and_our_own_mistake_is_an_error():
+    sandbox = Sandbox(SandboxConfig(url="http://127.0.0.1:9"))
+    assert run(sandbox, "print(1)").status == "failed"
+    with pytest.raises(TypeError):
+        run(sandbox, "print(1)", seconds="1")

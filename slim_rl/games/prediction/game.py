@@ -11,6 +11,29 @@ from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.program import program_in
 
 AUTHOR, PREDICTOR = "author", "predictor"
+OUTPUT_CHARACTERS = 200
+"""A program that prints more cannot be asked about."""
+PURE_MODULES = {
+    "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "dataclasses", "decimal", "enum", "fractions",
+    "functools", "hashlib", "heapq", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics",
+    "string", "textwrap", "typing",
+}  # fmt: skip
+"""They read no clock, file or process. What `random` draws without a seed differs from run to run."""
+_IMPURE_BUILTINS = {"__import__", "eval", "exec", "compile", "open"}
+_IMPURE_ATTRIBUTES = {
+    "builtins",
+    "ctypes",
+    "datetime",
+    "gc",
+    "importlib",
+    "modules",
+    "os",
+    "posix",
+    "sys",
+    "threading",
+    "time",
+}
+"""By which a pure module leads to another one, also with underscores around them."""
 QUESTION = "What does this program print?\n"
 
 
@@ -23,19 +46,19 @@ class Prediction:
     """See `slim_rl.core.game.Game`.
 
     Args:
-        worlds: sandboxes that differ in all that a program should not depend on; see `Sandbox`.
-        given: a program for an author who does not write one.
+        sandboxes: a program must print the same in each.
+        scripted: the program of a scripted author.
     """
 
     truncated = False
 
-    def __init__(self, game_id: str, prompt: str, parameters: Parameters, worlds: Sequence[Sandbox], given: str):
+    def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandboxes: Sequence[Sandbox], scripted: str):
         self.game_id = game_id
-        self.seats, self.given = seats_of(parameters), given
-        self._prompt, self._parameters, self._worlds = prompt, parameters, worlds
+        self.seats, self.scripted = seats_of(parameters), scripted
+        self._prompt, self._parameters, self._sandboxes = prompt, parameters, sandboxes
         self._program = ""
         self._output: str | None = None
-        """What the program prints, in every world."""
+        """What the program prints, in every run."""
         self._predictions: list[bool] = []
         """Whether they were right."""
         self._over = False
@@ -62,21 +85,21 @@ class Prediction:
             self._over = len(self._predictions) == self._parameters.predictors
 
     async def _printed(self) -> str | None:
-        """What the program prints; None if it does not end well, prints nothing or too much, or not the same everywhere.
+        """What the program prints; None if it does not end well, prints nothing or too much, or depends on more than itself.
 
         Raises:
             GameFailed: the sandbox broke.
         """
-        if not self._program:
+        if not is_pure(self._program):
             return None
         seconds = self._parameters.seconds
-        runs = await asyncio.gather(*(world.run(self._program, seconds=seconds) for world in self._worlds))
+        runs = await asyncio.gather(*(sandbox.run(self._program, seconds=seconds) for sandbox in self._sandboxes))
         for run in runs:
             if run.status == "failed":
                 raise GameFailed(f"SandboxFailed: {run.errors}")
         output = runs[0].output.strip()
         same = all((run.status, run.output) == ("ok", runs[0].output) for run in runs)
-        return output if same and 0 < len(output) <= self._parameters.output_characters else None
+        return output if same and 0 < len(output) <= OUTPUT_CHARACTERS else None
 
     def rewards(self) -> Mapping[str, float]:
         """A program that cannot be asked about loses against every predictor; a predictor that gave no answer was wrong."""
@@ -95,14 +118,34 @@ class Prediction:
     def metrics(self) -> Mapping[str, float]:
         """`valid`: whether the program could be asked about; `lines` of it; `predicted`: the share of right predictions,
         only of a valid one; `successful_predictions_count`: how many were right."""
-        found = {"valid": float(self._output is not None), "lines": float(len(self._program.splitlines()))}
+        metrics = {"valid": float(self._output is not None), "lines": float(len(self._program.splitlines()))}
         if self._predictions:
-            found["successful_predictions_count"] = float(sum(self._predictions))
-            found["predicted"] = sum(self._predictions) / len(self._predictions)
-        return found
+            metrics["successful_predictions_count"] = float(sum(self._predictions))
+            metrics["predicted"] = sum(self._predictions) / len(self._predictions)
+        return metrics
 
     async def close(self) -> None:
         """The sandboxes belong to all games."""
+
+
+def is_pure(program: str) -> bool:
+    """Whether a program uses pure modules only. False if it does not parse."""
+    imported, builtins, attributes = set[str](), set[str](), set[str]()
+    try:
+        for node in ast.walk(ast.parse(program)):
+            match node:
+                case ast.Import(names):
+                    imported |= {alias.name.split(".")[0] for alias in names}
+                case ast.ImportFrom(module, names):
+                    imported.add((module or ".").split(".")[0])
+                    attributes |= {alias.name.strip("_") for alias in names}
+                case ast.Name(name):
+                    builtins.add(name)
+                case ast.Attribute(_, name):
+                    attributes.add(name.strip("_"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return imported <= PURE_MODULES and not (builtins & _IMPURE_BUILTINS or attributes & _IMPURE_ATTRIBUTES)
 
 
 def agrees(prediction: str, output: str) -> bool:

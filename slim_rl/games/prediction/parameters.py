@@ -17,8 +17,6 @@ class Parameters(GameParameters):
     predictor earns 1 or -1."""
     predictors: int = Field(1, ge=1)
     """They do not hear of each other. `learnability` needs several."""
-    output_characters: int = Field(200, ge=1)
-    """A program that prints more is not asked about."""
     seconds: float = Field(1.0, gt=0)
     """Time limit of a program."""
     step_seconds: float = Field(600.0, gt=0)

@@ -15,8 +15,8 @@ from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
 
 PROMPT = "Write a program whose output is hard to predict."
-WORLDS = 3
-"""In how many worlds a program must print the same. Two are not enough for the order of a small set."""
+HASH_SEEDS = (1, 2, 3)
+"""A program must print the same with each. Two are not enough for the order of a small set."""
 _EXPRESSIONS: dict[str, Callable[[int, int], int]] = {
     "x + y": lambda x, y: x + y,
     "x - y": lambda x, y: x - y,
@@ -64,7 +64,7 @@ class PredictionTasks:
         self._parameters, self._seed = parameters, seed
         self.seats = seats_of(parameters)
         self.study = "matches" if len(self.seats) == 2 else "accuracy"
-        self._worlds = [Sandbox(parameters.sandbox, world) for world in range(WORLDS)]
+        self._sandboxes = [Sandbox(parameters.sandbox, seed) for seed in HASH_SEEDS]
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         rng = np.random.default_rng(series_seed(self._seed, purpose))
@@ -72,7 +72,7 @@ class PredictionTasks:
             yield Task(f"{purpose}-{number}", PROMPT, {"program": made(rng)})
 
     def load(self, task: Task) -> Prediction:
-        return Prediction(task.game_id, task.prompt, self._parameters, self._worlds, str(task.state["program"]))
+        return Prediction(task.game_id, task.prompt, self._parameters, self._sandboxes, str(task.state["program"]))
 
     def check(self, task: Task) -> None:
         if not isinstance(task.state["program"], str):
@@ -95,7 +95,7 @@ class PredictionTasks:
         if name not in known:
             raise ValueError(f"prediction has no {seat} {name!r}; it has {', '.join(known)}")
         commonest = self._commonest if name == _COMMONEST else ""
-        return TextSeat(_Scripted(name, seat, seed, game.given, commonest))
+        return TextSeat(_Scripted(name, seat, seed, game.scripted, commonest))
 
     @cached_property
     def _commonest(self) -> str:
@@ -112,13 +112,13 @@ class PredictionTasks:
 
 
 class _Scripted(ScriptedPlayer):
-    def __init__(self, name: str, seat: str, seed: int, given: str, commonest: str):
-        self._name, self._seat, self._given, self._commonest = name, seat, given, commonest
+    def __init__(self, name: str, seat: str, seed: int, program: str, commonest: str):
+        self._name, self._seat, self._program, self._commonest = name, seat, program, commonest
         self._rng = np.random.default_rng(seed)
 
     def turn(self, observation: str) -> str:
         if self._seat == AUTHOR:
-            return self._given if self._name == "scripted" else made(self._rng)
+            return self._program if self._name == "scripted" else made(self._rng)
         if self._name == _LARGER:
             return max(re.findall(r"\d", observation), default="0")
         if self._name == _COMMONEST:
