@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from slim_rl.config import load_config
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.games import load_games
@@ -65,12 +65,11 @@ class HuggingFace(LocalEngine):
         out = self.model.generate(
             ids, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=new, pad_token_id=0, **ends
         )[:, width:].tolist()
-        generations = []
         for request, row in zip(requests, out, strict=True):
             row = row[: request.sampling.max_new_tokens]
             n = next((i + 1 for i, token in enumerate(row) if token in stops), len(row))
-            generations.append(Generation(row[:n], [0.0] * n, "stop"))
-        return generations
+            request.tokens, request.logprobs, request.reason = row[:n], [0.0] * n, "stop"
+        return requests
 
 
 def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine], int]:

@@ -76,7 +76,7 @@ class LocalEngine:
                 batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
                 try:
                     # In a thread, so that games and services are not held up.
-                    generations = await asyncio.to_thread(self.sample, batch)
+                    ended = await asyncio.to_thread(self.sample, batch)
                 except BaseException as error:
                     for request in batch:
                         if not request.answer.done():
@@ -85,13 +85,13 @@ class LocalEngine:
                         self._waiting.clear()
                         raise
                 else:
-                    for request, generation in zip(batch, generations, strict=True):
+                    for request in ended:
                         if not request.answer.done():
-                            request.answer.set_result(generation)
+                            request.answer.set_result(request.generation())
 
     @torch.inference_mode()
-    def sample(self, requests: Sequence["_Request"]) -> list[Generation]:
-        """The continuations of `requests`, sampled as one batch."""
+    def sample(self, requests: Sequence["_Request"]) -> list["_Request"]:
+        """Sample `requests` as one batch. Returns them in the order in which they ended: games go on in this order."""
         prefixes = self._prefixes(requests)
         room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
         cache = _Cache([prefix.kv for prefix in prefixes], room)
@@ -99,7 +99,7 @@ class LocalEngine:
         starts = torch.tensor([len(p.ids) for p in prefixes])
         logits = self.forward(new_ids, starts, cache)
         lengths = starts + torch.tensor([len(ids) for ids in new_ids])
-        going = list(requests)  # a row of the cache each
+        going, ended = list(requests), []  # each that goes on is a row of the cache
         while True:
             for i, request in enumerate(going):
                 if forbidden := request.sampling.forbidden_token_ids:
@@ -111,9 +111,10 @@ class LocalEngine:
                 going[i].add(token, logprob)
                 if going[i].reason:
                     self._keep(going[i], cache, i)
+                    ended.append(going[i])
             rows = [i for i, request in enumerate(going) if not request.reason]
             if not rows:
-                return [request.generation() for request in requests]
+                return ended
             if len(rows) < len(going):
                 rows = cache.select(rows)
                 going, lengths, tokens = [going[i] for i in rows], lengths[rows], tokens[rows]
