@@ -1,34 +1,29 @@
-"""Serve the games of a file of parameters over the Open Reward Standard, so that other trainers can train on them.
-
-    python -m slim_rl.rollout.serve --parameters params.yaml --port 8080
+"""Our games over the Open Reward Standard, so that other trainers can train on them; `python -m stages.serve`.
 
 A game with tools offers its own, and its final message goes to the terminal tool `answer`. Any other game offers the
 tool `say`, whose result is what the policy's seat reads next. The other seats are taken by the players that `seating`
 names, if the game knows them. Splits are `train` and `test`.
-
-There is no authentication: listen to other machines only in a network you trust.
 """
 
 import asyncio
 import json
 import logging
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import yaml
 from aiohttp import web
 from pydantic import BaseModel
 
 from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
-from slim_rl.core.game import AnyGame, HasPlayers, Purpose, Task, as_game
+from slim_rl.core.game import AnyGame, Purpose, Task, as_game
 from slim_rl.core.message import Message, Tool, ToolCall, said, text_of
+from slim_rl.core.parameters import GameParameters
 from slim_rl.core.tools import ToolGame
-from slim_rl.games import NamedGame, file_name, game_parameters, load_games
+from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.seating import Request, Seat, Seating
-from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 
 PURPOSES: dict[str, Purpose] = {"train": "train", "test": "evaluate"}
 RESULT_SECONDS = 60.0
@@ -37,8 +32,6 @@ STALE_SECONDS = 900.0
 """A session without a sign of life for so long is closed."""
 _CHUNK = 4096
 _UNLIMITED = 10**6
-_SAY = "say", "Say this and read the reply."
-_TERMINAL = {"name": "answer", "arg": "message", "description": "Ends the episode."}
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,17 +60,21 @@ class Body(BaseModel):
 class Session:
     """One episode, whose policy is on the other end of the line: a player whose turns come in calls."""
 
-    def __init__(self, environment: str, game: NamedGame, task: Task, seed: int):
-        self.environment, self.touched = environment, _now()
-        self.lock = asyncio.Lock()  # calls of one session run one after the other
-        self._observations: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue()
+    def __init__(self, game: NamedGame, task: Task, seed: int):
+        self.touched = _now()
+        self._lock = asyncio.Lock()  # calls of one session run one after the other
+        self._observations: asyncio.Queue[Sequence[Message]] = asyncio.Queue()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._prompt: Sequence[Message] | None = None
-        self._seat: Seat | None = None
+        self._seat: Seat
         seating = Seating({game.name: game}, {"policy": self._sit}, seed)
         request = Request(task.game_id, game.name, task, game.parameters.seating)
         self._playing = asyncio.create_task(seating.play(request))
-        self._playing.add_done_callback(lambda _: self._observations.put_nowait(None))
+        self._playing.add_done_callback(lambda _: self._observations.put_nowait(()))
+
+    def _sit(self, seat: Seat) -> "Session":
+        self._seat = seat
+        return self
 
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         self._observations.put_nowait(observation)
@@ -88,63 +85,45 @@ class Session:
 
     async def prompt(self) -> Sequence[Message]:
         """What the policy reads first. Raises GameFailed."""
-        async with self.lock:
-            return await self._first()
+        async with self._lock:
+            if self._prompt is None:
+                self._prompt = await self._read()
+            return self._prompt
 
     async def tools(self) -> dict[str, Any]:
         """What the policy may call. Raises GameFailed."""
         await self.prompt()
-        assert self._seat is not None
         return tools_of(self._seat.game, self._seat.name)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The output of a call.
-
-        Raises:
-            Refused: the caller's mistake.
-            GameFailed: the game broke, or another seat's player.
-        """
-        async with self.lock:
-            await self._first()
-            if self._playing.done():
-                raise Refused("episode_finished", "The episode is finished.")
-            assert self._seat is not None
-            calls = getattr(self._seat.game, "calls", {})
-            before = dict(calls)
-            self._messages.put_nowait(self._turn(name, arguments))
-            read = await self._observations.get()
-            if read is None:  # the last observation, which nobody answers
-                self._failure()
-                read = await as_game(self._seat.game).observe(self._seat.name)
-            text = text_of(read)
-            if wrong := [status for status, count in calls.items() if status != "ok" and count > before.get(status, 0)]:
-                reason = "not_found" if wrong == ["unknown_tool"] else "input_validation"
-                raise Refused(reason, text.removeprefix("Error: "))
-            return self._output(text)
+        """The reply to a call, as the standard has it. Raises GameFailed."""
+        await self.prompt()
+        async with self._lock:
+            try:
+                return {"ok": True, "output": await self._call(name, arguments)}
+            except Refused as error:
+                return {"ok": False, "error": str(error), "reason": error.reason}
 
     async def close(self) -> None:
         self._playing.cancel()
         await asyncio.wait([self._playing])
 
-    def _sit(self, seat: Seat) -> "Session":
-        self._seat = seat
-        return self
-
-    async def _first(self) -> Sequence[Message]:
-        if self._prompt is None:
-            self._prompt = await self._observations.get() or ()
-            self._failure()
-        return self._prompt
-
-    def _failure(self) -> None:
-        if self._playing.cancelled():
-            raise GameFailed("SessionGone: the session was deleted")
-        if self._playing.done() and self._playing.result().status == "failed":
-            raise GameFailed(self._playing.result().error)
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if self._playing.done():
+            raise Refused("episode_finished", "The episode is finished.")
+        message, game = self._turn(name, arguments), self._seat.game
+        before = Counter(game.calls) if isinstance(game, ToolGame) else Counter()
+        self._messages.put_nowait(message)
+        text = text_of(await self._read())
+        if isinstance(game, ToolGame) and (wrong := set(game.calls - before) - {"ok"}):
+            reason = "not_found" if wrong == {"unknown_tool"} else "input_validation"
+            raise Refused(reason, text.removeprefix("Error: "))
+        episode = self._playing.result() if self._playing.done() else None
+        reward, metrics = (episode.rewards.get(self._seat.name), episode.metrics) if episode else (None, None)
+        return {"blocks": _blocks(text), "metadata": metrics, "reward": reward, "finished": episode is not None}
 
     def _turn(self, name: str, arguments: Mapping[str, Any]) -> Message:
         """A call as a message of the policy."""
-        assert self._seat is not None
         tools = as_game(self._seat.game).tools(self._seat.name)
         speaks, argument = ("answer", "message") if tools else ("say", "text")
         if name == speaks:
@@ -155,19 +134,24 @@ class Session:
             raise Refused("not_found", f"There is no tool {name}.")
         return Message("assistant", "", (ToolCall(name, dict(arguments)),))
 
-    def _output(self, text: str) -> dict[str, Any]:
-        episode = self._playing.result() if self._playing.done() else None
-        reward = episode.rewards.get(self._seat.name) if episode and self._seat else None
-        metrics = episode.metrics if episode else None
-        blocks = [{"text": text, "type": "text"}]
-        return {"blocks": blocks, "metadata": metrics, "reward": reward, "finished": episode is not None}
+    async def _read(self) -> Sequence[Message]:
+        """The next observation; after the end of the game the last one, which nobody answers."""
+        observation = await self._observations.get()
+        if not self._playing.done():
+            return observation
+        if self._playing.cancelled():
+            raise GameFailed("SessionGone: the session was deleted")
+        if (episode := self._playing.result()).status == "failed":
+            raise GameFailed(episode.error)
+        return await as_game(self._seat.game).observe(self._seat.name)
 
 
 class Server:
-    """The HTTP application, over the games of one set of parameters.
+    """The HTTP application.
 
     Args:
-        games: by name, with the policy in one seat and players that the game knows in the others.
+        games: by name; see `served_games`.
+        seed: of the players in the other seats.
     """
 
     def __init__(self, games: Mapping[str, NamedGame], seed: int = 0):
@@ -189,9 +173,9 @@ class Server:
                 web.post("/delete_session", self._delete),
                 web.get("/{env}/splits", self._splits),
                 web.post("/{env}/tasks", self._list_tasks),
+                web.post("/{env}/task_range", self._list_tasks),
                 web.post("/{env}/num_tasks", self._count_tasks),
                 web.post("/{env}/task", self._one_task),
-                web.post("/{env}/task_range", self._range_of_tasks),
                 web.get("/{env}/tools", self._tools),
                 web.get("/{env}/task_tools", self._task_tools),
                 web.get("/{env}/prompt", self._prompt),
@@ -222,7 +206,7 @@ class Server:
                 game.taskset.load(task)
             except (KeyError, TypeError, ValueError) as error:  # what `load` says of a damaged task
                 raise web.HTTPBadRequest(text=f"Invalid task: {error!r}") from None
-        self.sessions[sid] = Session(name.lower(), game, task, self._seed)
+        self.sessions[sid] = Session(game, task, self._seed)
         return web.json_response({"sid": sid})
 
     async def _ping(self, request: web.Request) -> web.Response:
@@ -240,18 +224,13 @@ class Server:
         return web.json_response([{"name": split, "type": split} for split in PURPOSES])
 
     async def _list_tasks(self, request: web.Request) -> web.Response:
-        return self._specs(request, slice(None), await _body(request))
-
-    async def _range_of_tasks(self, request: web.Request) -> web.Response:
-        body = await _body(request)
-        return self._specs(request, slice(body.start, body.stop), body)
-
-    def _specs(self, request: web.Request, chosen: slice, body: Body) -> web.Response:
-        name = request.match_info["env"]
-        return web.json_response({"tasks": [_spec(task) for task in self._all(name, body)[chosen]], "env_name": name})
+        name, body = request.match_info["env"], await _body(request)
+        tasks = self._all(name, body.split)[body.start : body.stop]
+        return web.json_response({"tasks": [_spec(task) for task in tasks], "env_name": name})
 
     async def _count_tasks(self, request: web.Request) -> web.Response:
-        return web.json_response({"num_tasks": len(self._all(request.match_info["env"], await _body(request)))})
+        body = await _body(request)
+        return web.json_response({"num_tasks": len(self._all(request.match_info["env"], body.split))})
 
     async def _one_task(self, request: web.Request) -> web.Response:
         name = request.match_info["env"]
@@ -259,7 +238,7 @@ class Server:
 
     async def _tools(self, request: web.Request) -> web.Response:
         name = request.match_info["env"]
-        game, task = self._game(name), self._all(name, Body(split="train"))[0]
+        game, task = self._game(name), self._all(name, "train")[0]
         seat = game.taskset.seats[game.parameters.seating.index("policy")]
         return web.json_response(tools_of(game.taskset.load(task), seat))
 
@@ -268,17 +247,18 @@ class Server:
 
     async def _messages(self, request: web.Request) -> web.Response:
         prompt = await self._session(request).prompt()
-        return web.json_response([{"role": m.role, "blocks": [_block(m.text)]} for m in prompt])
+        return web.json_response([{"role": m.role, "blocks": _blocks(m.text)} for m in prompt])
 
     async def _prompt(self, request: web.Request) -> web.Response:
-        return web.json_response([_block(m.text) for m in await self._session(request).prompt()])
+        prompt = await self._session(request).prompt()
+        return web.json_response([block for message in prompt for block in _blocks(message.text)])
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         session, body = self._session(request), await _body(request)
         run = body.task_id
         if run is None:
             run = uuid.uuid4().hex
-            self._runs[run] = asyncio.create_task(answer(session, body.name, body.input or {}))
+            self._runs[run] = asyncio.create_task(session.call(body.name, body.input or {}))
             asyncio.get_running_loop().call_later(RESULT_SECONDS, self._runs.pop, run, None)
         elif run not in self._runs:
             return await stream(request, [("error", "unknown task_id")])
@@ -296,8 +276,8 @@ class Server:
             raise web.HTTPNotFound(text=f"unknown environment {name!r}")
         return self._games[name.lower()]
 
-    def _all(self, name: str, body: Body) -> list[Task]:
-        game, split = self._game(name), body.split
+    def _all(self, name: str, split: str | None) -> list[Task]:
+        game = self._game(name)
         if split not in PURPOSES:
             raise web.HTTPBadRequest(text="Invalid split")
         if (name.lower(), split) not in self._tasks:
@@ -306,7 +286,7 @@ class Server:
         return self._tasks[name.lower(), split]
 
     def _task_at(self, name: str, body: Body) -> Task:
-        tasks = self._all(name, body)
+        tasks = self._all(name, body.split)
         if body.index is None or not 0 <= body.index < len(tasks):
             raise web.HTTPBadRequest(text="Invalid index")
         return tasks[body.index]
@@ -323,14 +303,6 @@ class Server:
         reaping.cancel()
         for session in self.sessions.values():
             await session.close()
-
-
-async def answer(session: Session, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The reply to a call, as the standard has it."""
-    try:
-        return {"ok": True, "output": await session.call(name, arguments)}
-    except Refused as error:
-        return {"ok": False, "error": str(error), "reason": error.reason}
 
 
 async def stream(
@@ -400,57 +372,42 @@ def _spec(task: Task) -> dict[str, Any]:
     return {"game_id": task.game_id, "prompt": task.prompt, "game_state": dict(task.state)}
 
 
-def _block(text: str) -> dict[str, Any]:
-    return {"text": text, "type": "text"}
+def _blocks(text: str) -> list[dict[str, Any]]:
+    return [{"text": text, "type": "text"}]
 
 
 def tools_of(game: AnyGame, seat: str) -> dict[str, Any]:
     """The tools of a seat: the game's own, and `answer` for its final message; or `say`."""
-    own = as_game(game).tools(seat)
-    tools = own or (Tool(*_SAY, {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),)
+    tools = as_game(game).tools(seat)
+    say = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    terminal = {"name": "answer", "arg": "message", "description": "Ends the episode."} if tools else None
     return {
-        "tools": [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools],
-        "terminal_tool": _TERMINAL if own else None,
+        "tools": [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in tools or [Tool("say", "Say this and read the reply.", say)]
+        ],
+        "terminal_tool": terminal,
         "supports_score_group": False,
         "message_block_types": ["text"],
     }
 
 
-def served_games(path: Path) -> tuple[dict[str, NamedGame], int]:
-    """The games of a file of parameters, as they are served, and its seed. How long an episode with tools lasts is the
-    client's to limit.
+def served_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str, NamedGame]:
+    """The games as they are served. How long an episode with tools lasts is the client's to limit.
 
     Raises:
-        UserError: the file is no set of parameters, or a game cannot be served.
+        UserError: a game cannot be served.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        parameters = {name: game_parameters(name, given) for name, given in values["games"].items()}
-        seed = int(values.get("seed", 0))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}.") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(f"{path} has no valid section games: {' '.join(str(error).split())}.") from None
     games = load_games(parameters, seed)
     for name, game in games.items():
         others = [player for player in game.parameters.seating if player != "policy"]
-        if len(others) != len(game.parameters.seating) - 1:
-            raise UserError(f"games.{name}.seating must name policy once; the other seats are played by the server.")
-        if (others and not isinstance(game.taskset, HasPlayers)) or any(":" in player for player in others):
-            raise UserError(f"games.{name}.seating names {', '.join(others)}, which the server cannot play.")
+        if len(others) != len(game.parameters.seating) - 1 or any(":" in player for player in others):
+            raise UserError(
+                f"games.{name}.seating must name policy once, and in the other seats players that the game knows."
+            )
         if isinstance(game.taskset.load(next(iter(game.taskset.tasks("train", 1)))), ToolGame):
             games |= load_games({name: game.parameters.model_copy(update={"max_turns": _UNLIMITED})}, seed)
-    return games, seed
-
-
-def main() -> None:
-    parser = argument_parser(__doc__)
-    parser.add_argument("--parameters", type=Path, default=Path("params.yaml"), help="with a section games")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
-    options = parser.parse_args()
-    with told_in_a_sentence():
-        asyncio.run(listen(Server(*served_games(options.parameters)).app(), options.host, options.port))
+    return games
 
 
 async def listen(app: web.Application, host: str, port: int) -> None:
@@ -467,7 +424,3 @@ async def listen(app: web.Application, host: str, port: int) -> None:
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
-
-
-if __name__ == "__main__":
-    main()

@@ -146,7 +146,7 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path, words):
         "matching": {"size": 2, "p_agent": 0.5, "seating": ["policy", "scripted"], "max_turns": 6, "train_count": 8},
         **GAMES,
     }
-    with serving(tmp_path, "--port", "0", games=games, program="slim_rl.rollout.serve") as server:
+    with serving(tmp_path, "--port", "0", games=games, program="stages.serve") as server:
         with pytest.raises(UserError, match="several environments; set variant to one of calculator, matching"):
             next(game_at(server.url).taskset.tasks("train", 1))
         game = game_at(server.url, "matching")
