@@ -82,6 +82,11 @@ class Config(Section):
         return own_files([*functions, *games, *studies])
 
     @property
+    def evaluate_temperature(self) -> float:
+        """For SLIME's evaluations."""
+        return self.evaluate.temperature
+
+    @property
     def playing_processes(self) -> int:
         """`processes`, but one where a service counts its calls and budget, or a server holds the model."""
         return 1 if self.services or self.evaluate.server else self.processes

@@ -18,10 +18,12 @@ from slim_rl.games import load_games
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.work import work_root
-from slim_rl.slime import launch
+from slim_rl.slime.command import shown
+from slim_rl.slime.folder import prepare
+from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
-from slim_rl.slime.version import check_version
-from stages.train import BASE, GAMES, run_parameters
+from slim_rl.slime.source import check_source
+from stages.train import BASE, GAMES
 from stages.workspace import overridden, sole_run
 
 
@@ -40,22 +42,21 @@ def main() -> None:
             config = load_config()
         if options.sbatch:
             containers = {"pyxis_image": options.container_image, "apptainer_image": options.apptainer}
-            print(sbatch(run_parameters(config), options.profile, **containers))
+            print(sbatch(RunParameters.of(config), options.profile, **containers))
         else:
             print(dry_run(config, (work_root() / "slime/dry-run").resolve()))
 
 
 def dry_run(config: Config, folder: Path) -> str:
     """Write what SLIME reads to `folder` and return the command."""
-    games, parameters = load_games(config.games, config.seed), run_parameters(config)
-    check_version(launch.directory(parameters))
+    games, parameters = load_games(config.games, config.seed), RunParameters.of(config)
+    check_source(parameters.slime)
     train, held_out = (
         {name: TaskFile(tasks_path(GAMES, game, purpose), game) for name, game in games.items()}
         for purpose in ("train", "evaluate")
     )
-    launch.prepare(parameters, train, held_out, folder)
-    words = launch.whole_command(parameters, BASE.resolve(), folder)
-    return shlex.join(words).replace(" --", " \\\n    --")
+    prepare(parameters, train, held_out, folder)
+    return shlex.join(shown(parameters, BASE.resolve(), folder)).replace(" --", " \\\n    --")
 
 
 if __name__ == "__main__":

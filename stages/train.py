@@ -1,5 +1,6 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
+import asyncio
 import copy
 import itertools
 import shutil
@@ -33,8 +34,7 @@ from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import fingerprint, work_folder, work_root
 from slim_rl.slime import launch
-from slim_rl.slime.identity import announce, identity
-from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.parameters import RunParameters, identity
 from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
@@ -171,20 +171,12 @@ def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> 
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
-    print(announce(folder, slime_inputs(config)))
     with curves() as log:
-        checkpoint = launch.run(run_parameters(config), BASE, tasks, kept_apart, folder, log)
+        checkpoint = asyncio.run(launch.run(RunParameters.of(config), BASE, tasks, kept_apart, folder, log))
     evaluated = held_out(folder)
     if len(evaluated):
         write_text(folder / "rollouts" / HELD_OUT_CSV, evaluated.to_csv(index=False))
     copy_checkpoint(checkpoint, TRAINED)
-
-
-def run_parameters(config: Config) -> RunParameters:
-    """The parameters that SLIME's side needs."""
-    names = RunParameters.model_fields.keys() & Config.model_fields.keys()
-    sections = {name: getattr(config, name) for name in names}
-    return RunParameters(**sections, evaluate_temperature=config.evaluate.temperature)
 
 
 @contextmanager

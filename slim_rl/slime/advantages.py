@@ -20,25 +20,25 @@ def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float]
 
     Each seat is compared with the same seat of its task's other episodes. (SLIME itself takes the whole batch as one
     group once there are more samples than episodes.) Failed episodes, and those in which the policy never had a turn,
-    are compared with none and have the advantage 0. What the estimator remembers is kept in `advantage.jsonl`, a line
-    per rollout, so a training that goes on from a checkpoint goes on with it.
+    have the advantage 0 and are left out of the comparison. `advantage.jsonl` keeps the estimator's state, a line per
+    rollout, for a training that continues from a checkpoint.
 
     Returns:
-        The samples' rewards, and for each of them one advantage, or one for each token of its response; see
+        The samples' rewards, and for each sample one advantage, or one for each token of its response; see
         `token_advantages`.
     """
     context = Context.of(args)
     rewards = [float(sample.reward or 0.0) for sample in samples]
-    of = [played(sample, number) for number, sample in enumerate(samples)]
-    ended = [i for i, p in enumerate(of) if p.episode.status != "failed" and p.seat in p.episode.rewards]
-    step = [advantages.Played(samples[i].group_index or 0, of[i].episode, of[i].seat) for i in ended]
+    outcomes = [played(sample, number) for number, sample in enumerate(samples)]
+    ended = [i for i, (episode, seat) in enumerate(outcomes) if episode.status != "failed" and seat in episode.rewards]
+    step = [advantages.Played(samples[i].group_index or 0, *outcomes[i]) for i in ended]
     path = context.folder and context.folder / STATE
     lines = read_lines(path) if path else ()
     before = [line["state"] for line in lines if line["rollout"] < args.logged_rollout_id]
     state: dict[str, Any] = before[-1] if before else {}
     values: list[Any] = [0.0] * len(samples)
     for i, value in zip(ended, advantages.estimate(context.parameters.train, step, state), strict=True):
-        trace = of[i].episode.traces[of[i].seat]
+        trace = outcomes[i].episode.traces[outcomes[i].seat]
         mask = trace.loss_mask[len(trace.token_ids) - samples[i].response_length :]
         values[i] = _spread(value, mask) if isinstance(value, list) else value
     if path and state:
@@ -50,9 +50,8 @@ def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float]
 def token_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     """One advantage for each token that this rank trains, from what `normalise_rewards` returned
     (`--custom-advantage-function-path`)."""
-    from slime.backends.megatron_utils.cp_utils import (
-        slice_log_prob_with_cp,  # Megatron runs in other processes
-    )
+    # Not above: the rollout's processes have no Megatron.
+    from slime.backends.megatron_utils.cp_utils import slice_log_prob_with_cp
 
     lengths = zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
     values = []

@@ -4,18 +4,14 @@ Flags after github THUDM/slime v0.3.1 (a6272da0) and 624b824: `slime/utils/argum
 Megatron-LM 1dcf0daf: `megatron/training/arguments.py`.
 """
 
-import json
-import shlex
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
+from slim_rl.slime import folder as files
 from slim_rl.slime import progress
+from slim_rl.slime.model_arguments import model_arguments
 from slim_rl.slime.parameters import RunParameters
-
-TRAIN, HELD_OUT, HOOKS = "train.jsonl", "held_out.jsonl", "hooks.yaml"
-"""Files that `launch` leaves in the folder of a run."""
 
 
 def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
@@ -23,7 +19,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
 
     Args:
         base: Hugging Face checkpoint folder to start from.
-        folder: gets everything the run leaves; a run that finds a checkpoint there goes on from it.
+        folder: gets everything the run leaves; a run that finds a checkpoint there continues from it.
 
     Raises:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
@@ -35,16 +31,19 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
             "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
         )
     flags: dict[str, object] = {
-        # Who trains where
+        # GPUs
         "actor-num-nodes": slime.nodes,
         "actor-num-gpus-per-node": slime.gpus_per_node,
         "num-gpus-per-node": slime.gpus_per_node,
-        "colocate": slime.colocate,
+        "colocate": slime.rollout_gpus is None,
         "rollout-num-gpus": slime.rollout_gpus,
         "rollout-num-gpus-per-engine": slime.gpus_per_engine,
-        # A dead engine is taken from the router, and started again before the next rollout.
+        # A dead engine leaves the router within seconds and starts again before the next rollout. The defaults of
+        # versions differ: in 0.4 it takes minutes.
         "use-fault-tolerance": "--rollout-external-engine-addrs" not in slime.arguments,
         "rollout-health-check-interval": 10,
+        "rollout-health-check-timeout": 30,
+        "rollout-health-check-first-wait": 0,
         # Checkpoints
         "hf-checkpoint": base,
         "ref-load": base,
@@ -53,7 +52,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "save-interval": slime.save_every,
         "save-hf": folder / "hf" / "{rollout_id}",
         # Rollouts
-        "prompt-data": folder / TRAIN,
+        "prompt-data": folder / files.TRAIN,
         "input-key": "prompt",
         "label-key": "game_id",
         "rollout-seed": parameters.seed,
@@ -63,7 +62,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "rollout-temperature": train.temperature,
         "rollout-max-response-len": model.turn_tokens,
         "rollout-max-context-len": model.context_tokens,
-        "custom-config-path": folder / HOOKS,
+        "custom-config-path": folder / files.HOOKS,
         "custom-generate-function-path": "slim_rl.slime.generate.generate",
         "dynamic-sampling-filter-path": "slim_rl.slime.filters.keep_group",
         "custom-reward-post-process-path": "slim_rl.slime.advantages.normalise_rewards",
@@ -89,7 +88,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "optimizer": "adam",
         "lr": train.learning_rate,
         "lr-decay-style": "constant",
-        # A run that is made longer goes on: Megatron otherwise insists on the checkpoint's number of steps.
+        # Megatron otherwise insists on the checkpoint's number of steps, so that no run could become longer.
         "override-opt_param-scheduler": True,
         "lr-warmup-iters": min(train.warmup_steps, train.steps - 1) * train.minibatches,
         "weight-decay": train.weight_decay,
@@ -118,73 +117,20 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     if slime.evaluate_every:
         flags |= {
             "eval-interval": slime.evaluate_every,
-            "eval-prompt-data": (progress.HELD_OUT, folder / HELD_OUT),
+            "eval-prompt-data": (progress.HELD_OUT, folder / files.HELD_OUT),
             "n-samples-per-eval-prompt": 1,
             "eval-temperature": parameters.evaluate_temperature,
         }
-    if slime.wandb_project:
-        flags |= {"use-wandb": True, "wandb-project": slime.wandb_project, "wandb-group": folder.name}
-    taken_back = {name for name in flags if f"--no-{name}" in slime.arguments}
-    given = [word for word in slime.arguments if word not in {f"--no-{name}" for name in taken_back}]
+    if train.wandb_project:
+        flags |= {"use-wandb": True, "wandb-project": train.wandb_project, "wandb-group": folder.name}
+    removed = {name for name in flags if f"--no-{name}" in slime.arguments}
+    users = [word for word in slime.arguments if word not in {f"--no-{name}" for name in removed}]
     # Not both: the parsers also refuse a value that a later one replaces.
-    ours = {name: value for name, value in flags.items() if name not in taken_back and f"--{name}" not in given}
-    return [*model_arguments(parameters, base), *_spelled(ours), *given]
+    ours = {name: value for name, value in flags.items() if name not in removed and f"--{name}" not in users}
+    return [*model_arguments(base, parameters.model.base, slime.directory), *words(ours), *users]
 
 
-def model_arguments(parameters: RunParameters, base: Path) -> list[str]:
-    """Megatron's description of the model: from SLIME's `scripts/models` if it has the checkpoint's name, otherwise
-    from the checkpoint's `config.json`."""
-    if parameters.slime.directory:
-        name = Path(parameters.model.base).name.lower()
-        for script in sorted((Path(parameters.slime.directory).expanduser() / "scripts/models").glob("*.sh")):
-            if script.stem.lower() == name:
-                show = f'source {shlex.quote(str(script))} && printf "%s\\n" "${{MODEL_ARGS[@]}}"'
-                run = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True)
-                return run.stdout.splitlines()
-    try:
-        described = json.loads((base / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{base / 'config.json'} cannot be read: {error}.") from error
-    return described_arguments(described, base)
-
-
-def described_arguments(model: dict, base: Path) -> list[str]:
-    """The same from the `config.json` of a dense Qwen2, Qwen3 or Llama. Raises UserError for other models."""
-    family = model.get("model_type")
-    rope = {**model, **(model.get("rope_parameters") or model.get("rope_scaling") or {})}
-    scaling = rope.get("rope_type") or "default"
-    known = family in ("qwen2", "qwen3", "llama") and scaling in ("default", "llama3")
-    if not known or model.get("attention_bias") or model.get("mlp_bias"):
-        raise UserError(
-            f"{base} is a {family!r} model, whose config.json does not tell Megatron enough. Set model.base to the "
-            "name of a checkpoint that SLIME's scripts/models has, and slime.directory."
-        )
-    heads = model["num_attention_heads"]
-    flags = {
-        "swiglu": True,
-        "num-layers": model["num_hidden_layers"],
-        "hidden-size": model["hidden_size"],
-        "ffn-hidden-size": model["intermediate_size"],
-        "num-attention-heads": heads,
-        "group-query-attention": True,
-        "num-query-groups": model.get("num_key_value_heads") or heads,
-        "kv-channels": model.get("head_dim") or model["hidden_size"] // heads,
-        "use-rotary-position-embeddings": True,
-        "rotary-base": int(rope["rope_theta"]),
-        "use-rope-scaling": scaling == "llama3",
-        "rope-scaling-factor": rope["factor"] if scaling == "llama3" else None,
-        "disable-bias-linear": True,
-        "add-qkv-bias": family == "qwen2",
-        "qk-layernorm": family == "qwen3",
-        "normalization": "RMSNorm",
-        "norm-epsilon": model["rms_norm_eps"],
-        "vocab-size": model["vocab_size"],
-        "untie-embeddings-and-output-weights": not model.get("tie_word_embeddings", False),
-    }
-    return list(_spelled(flags))
-
-
-def _spelled(flags: dict[str, object]) -> Iterator[str]:
+def words(flags: Mapping[str, object]) -> Iterator[str]:
     for name, value in flags.items():
         match value:
             case None | False:

@@ -1,8 +1,6 @@
 """What the hooks of one run share."""
 
-import math
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,14 +18,18 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import Renderer, renderer_of
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from slim_rl.slime.folder import PARAMETERS
+from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.streak import Streak
+
+Wrap = Callable[[Player, str], Player]
 
 
 class Context:
     """One for each `args` of SLIME; `Context.of(args)` makes it at its first use and keeps it there.
 
-    `launch` adds two attributes to `args`, through `--custom-config-path`: `slim_rl_folder`, where the parameters are
-    and the shards go, and `slim_rl_home`, the folder of the pipeline.
+    `--custom-config-path` adds two attributes to `args`: `slim_rl_folder`, the folder of the run, and `slim_rl_home`,
+    the folder of the pipeline.
     """
 
     def __init__(self, args: Any):
@@ -38,14 +40,13 @@ class Context:
         if home:
             os.chdir(home)  # paths in the parameters are relative to it; a Ray job starts elsewhere
         self.failures: defaultdict[str, Streak] = defaultdict(Streak)
-        """By game."""
+        """Failed episodes in a row, by game."""
         self.drops = Streak()
-        self.ended: Exception | None = None
-        """What ends the training. SLIME's fully asynchronous worker only logs what an episode raises."""
-        self.player: Any = None
-        """What plays from rollout to rollout in the fully asynchronous mode."""
+        """Dropped groups in a row."""
         self.judged: list[Episode] = []
-        """The episodes that the filters have seen since the last rollout was logged."""
+        """Episodes that the filters saw since the last rollout was logged."""
+        self.players: Any = None
+        """In the mode `fully_async`, what plays from rollout to rollout."""
 
     @classmethod
     def of(cls, args: Any) -> "Context":
@@ -55,7 +56,7 @@ class Context:
         return context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """SLIME sends `args` to other processes, for example to an engine that it starts again. It stays here."""
+        """Pickled as None: SLIME sends `args` to other processes, which make their own."""
         return type(None), ()
 
     @property
@@ -70,29 +71,19 @@ class Context:
     @cached_property
     def engine(self) -> SGLangEngine:
         """SLIME's router."""
-        slime, url = (
-            self.parameters.slime,
-            f"http://{self._args.sglang_router_ip}:{self._args.sglang_router_port}",
-        )
-        return SGLangEngine(url, 2**31, slime.retry_seconds, slime.request_timeout_seconds)
+        return self._engine_at(f"http://{self._args.sglang_router_ip}:{self._args.sglang_router_port}", 2**31)
 
-    def is_gone(self, asked_at: float) -> bool:
-        """Whether nothing has come back from SLIME's router since `asked_at` (monotonic seconds), for as long as we try."""
-        waited = time.monotonic() - asked_at
-        return waited >= self.parameters.slime.retry_seconds and self.engine.answered < asked_at and not self.aborted
+    def _engine_at(self, url: str, context_tokens: int) -> SGLangEngine:
+        slime = self.parameters.slime
+        return SGLangEngine(url, context_tokens, slime.retry_seconds, slime.request_timeout_seconds)
 
-    def seating(
-        self, engine: Engine, sampling_params: Mapping[str, Any], partner: Callable[[Player, str], Player]
-    ) -> Seating:
-        """Plays requests with the policy in `engine`.
-
-        Args:
-            partner: wraps the players that are services, given their names.
-        """
+    def seating(self, engine: Engine, sampling_params: Mapping[str, Any], wrap: Wrap) -> Seating:
+        """Plays requests with the policy in `engine`; `wrap` gets each player that is a service, and its name."""
         temperature = sampling_params.get("temperature", 1.0)
         policy = PolicyRules(self._renderer, self.parameters.model.turn_tokens, temperature).maker(engine)
+        services = {name: _wrapped(name, maker, wrap) for name, maker in self._services.items()}
         seed = sampling_params.get("sampling_seed", self.parameters.seed)
-        return Seating(self._games, {**self._frozen, **_wrapped(self._services, partner), "policy": policy}, seed)
+        return Seating(self._games, {**self._frozen, **services, "policy": policy}, seed)
 
     @cached_property
     def several_policies(self) -> bool:
@@ -131,47 +122,21 @@ class Context:
     def _frozen(self) -> dict[str, PlayerMaker]:
         """Frozen models, `checkpoint:PATH`. One that SLIME's SGLang serves as well (`--sglang-config`, with PATH as the
         model's name) plays there; others are loaded here, on the CPU."""
-        model, slime = self.parameters.model, self.parameters.slime
-        temperature = self.parameters.train.temperature
+        model, temperature = self.parameters.model, self.parameters.train.temperature
         served = getattr(self._args, "sglang_model_routers", None) or {}
         makers = {}
         for name in self._players:
             path = name.removeprefix("checkpoint:")
             if name != path and path in served:
-                url = sglang_rollout.get_model_url(self._args, path, "")
-                engine = SGLangEngine(url, model.context_tokens, slime.retry_seconds, slime.request_timeout_seconds)
+                engine = self._engine_at(sglang_rollout.get_model_url(self._args, path, ""), model.context_tokens)
                 renderer = renderer_of(model, load_tokenizer(path, trust_remote_code=False))
                 makers[name] = PolicyRules(renderer, model.turn_tokens, temperature).maker(engine, trained=False)
-        here = self._players - makers.keys()
-        return makers | checkpoint_makers(here, model, temperature)
+        return makers | checkpoint_makers(self._players - makers.keys(), model, temperature)
 
     @property
     def _players(self) -> set[str]:
         return {name for game in self.parameters.games.values() for name in game.seating}
 
 
-def _wrapped(makers: Mapping[str, PlayerMaker], partner: Callable[[Player, str], Player]) -> dict[str, PlayerMaker]:
-    def wrapped(name: str, maker: PlayerMaker) -> PlayerMaker:
-        return lambda seat: partner(maker(seat), name)
-
-    return {name: wrapped(name, maker) for name, maker in makers.items()}
-
-
-class Streak:
-    """Counts failures in a row."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._since = 0.0
-
-    def reaches(self, limit: int, good: bool, seconds: float = math.inf) -> bool:
-        """Count one more, or start again after something `good`.
-
-        Returns:
-            Whether there are `limit` of them, or a quarter of that in no less than `seconds`.
-        """
-        self.count = 0 if good else self.count + 1
-        if self.count == 1:
-            self._since = time.monotonic()
-        lasting = self.count >= limit / 4 and time.monotonic() - self._since >= seconds
-        return self.count >= limit or lasting
+def _wrapped(name: str, maker: PlayerMaker, wrap: Wrap) -> PlayerMaker:
+    return lambda seat: wrap(maker(seat), name)

@@ -1,78 +1,78 @@
-"""SLIME's fully asynchronous rollout (`slime.mode: fully_async`), with the filters.
+"""SLIME's rollout in the mode `fully_async`: groups are played while SLIME trains, and the filters choose among them.
 
-SLIME's own takes whatever its worker has played, failed groups too, lets it begin hundreds of groups more than a step
-needs, and waits for ever if the episodes raise errors (github THUDM/slime, `slime/rollout/fully_async_rollout.py`).
+SLIME's own (`slime/rollout/fully_async_rollout.py`) trains on failed groups too, plays hundreds of groups more than a
+step needs, waits for ever if episodes raise errors, and does not evaluate.
 """
 
 import asyncio
 from typing import Any
 
+from slime.rollout import sglang_rollout
 from slime.rollout.base_types import RolloutFnTrainOutput
 from slime.rollout.filter_hub.base_types import MetricGatherer, call_dynamic_filter
-from slime.rollout.fully_async_rollout import AsyncRolloutWorker
 from slime.utils.async_utils import run
 from slime.utils.misc import load_function
 from slime.utils.types import Sample
 
 from slim_rl.slime.context import Context
 
-_LOOK_SECONDS = 0.05
 Group = list[Sample] | list[list[Sample]]
 
 
-def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> RolloutFnTrainOutput:
-    """The next groups that the filters keep, while further ones are being played (`--rollout-function-path`).
+def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """The next groups that the filters keep (`--rollout-function-path`), or SLIME's own evaluation.
 
     Raises:
-        ValueError: it is asked for an evaluation.
         Exception: whatever an episode raised; the training ends.
     """
     if evaluation:
-        raise ValueError("slime.mode: fully_async cannot evaluate; take another --eval-function-path")
+        return sglang_rollout.generate_rollout(args, rollout_id, data_source, evaluation=True)
     return run(_rollout(args, data_source))
 
 
-class Player:
-    """Plays groups in a thread, from rollout to rollout: as many at a time as a step needs, and as many in advance."""
+class Players:
+    """Play groups in SLIME's event loop, from rollout to rollout: as many at a time as a step needs. Each waits with its
+    group while as many others wait to be trained on."""
 
     def __init__(self, args: Any, data_source: Any):
-        self._source, self._limit = data_source, args.rollout_batch_size
-        self.played: list[Group] = []
-        """Groups that are complete, for the filters to look at."""
-        self.worker = AsyncRolloutWorker(args, self, concurrency=self._limit)
-        self.worker.start()
+        self._args, self._source = args, data_source
+        self.played: asyncio.Queue[Group | Exception] = asyncio.Queue(args.rollout_batch_size)
+        self.tasks = [asyncio.create_task(self._play()) for _ in range(args.rollout_batch_size)]
 
-    def get_samples(self, number: int) -> list[list[Sample]]:
-        """For the worker: as SLIME's data source, but nothing while enough is waiting to be trained on."""
-        if self.worker.queue_size() + len(self.played) >= self._limit:
-            return []
-        return self._source.get_samples(number)
-
-    def add_samples(self, groups: list[list[Sample]]) -> None:
-        self._source.add_samples(groups)
+    async def _play(self) -> None:
+        params = sglang_rollout.GenerateState(self._args).sampling_params
+        try:
+            while True:
+                groups = self._source.get_samples(1)
+                if not groups:
+                    await asyncio.sleep(1)
+                for samples in groups:
+                    group = await sglang_rollout.generate_and_rm_group(self._args, samples, params.copy())
+                    if any(sample.status == Sample.Status.ABORTED for sample in _flat(group)):
+                        self._source.add_samples([group])
+                    else:
+                        await self.played.put(group)
+        except Exception as error:
+            await self.played.put(error)
 
 
 async def _rollout(args: Any, data_source: Any) -> RolloutFnTrainOutput:
-    context, drops = Context.of(args), MetricGatherer()
-    player = context.player = context.player or Player(args, data_source)
+    context = Context.of(args)
+    context.players = players = context.players or Players(args, data_source)
     keep = args.dynamic_sampling_filter_path and load_function(args.dynamic_sampling_filter_path)
     kept: list[Group] = []
+    drops = MetricGatherer()
     while len(kept) < args.rollout_batch_size:
-        if context.ended is not None:
-            raise context.ended
-        player.played += [group for _, group in player.worker.get_completed_groups()]
-        if not player.played:
-            await asyncio.sleep(_LOOK_SECONDS)
-            continue
-        group = player.played.pop(0)
+        group = await players.played.get()
+        if isinstance(group, Exception):
+            raise group
         outcome = call_dynamic_filter(keep, args, group)
         if outcome.keep:
             kept.append(group)
         else:
             drops.on_dynamic_filter_drop(outcome.reason)
-    return RolloutFnTrainOutput(samples=sorted(kept, key=_index), metrics=drops.collect())
+    return RolloutFnTrainOutput(samples=sorted(kept, key=lambda group: _flat(group)[0].index), metrics=drops.collect())
 
 
-def _index(group: Group) -> int:
-    first = group[0]
-    return (first[0] if isinstance(first, list) else first).index
+def _flat(group: Group) -> list[Sample]:
+    return [one for sample in group for one in (sample if isinstance(sample, list) else [sample])]

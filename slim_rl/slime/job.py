@@ -1,147 +1,126 @@
-"""SLIME as a job on a Ray cluster, or as a process of this machine. A broken connection never ends a job."""
+"""A job on a Ray cluster, by the REST interface of its job server (github ray-project/ray, `dashboard/modules/job`).
 
+A broken connection never ends a job.
+"""
+
+import asyncio
+import json
 import os
-import subprocess
-import sys
-import threading
+import shlex
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import IO
+from collections.abc import Mapping, Sequence
+
+import aiohttp
 
 from slim_rl.core.errors import UserError
-from slim_rl.runtime.process import end, wait_until
 
-_TOLD = {
-    "Status for job '{}': RUNNING": "RUNNING",
-    "Status for job '{}': PENDING": "PENDING",
-    "Job '{}' succeeded": "SUCCEEDED",
-    "Job '{}' failed": "FAILED",
-    "Job '{}' was stopped": "STOPPED",
-    "Job {} does not exist": "LOST",
-}
-"""What `ray job status` writes (Ray 2.60, `dashboard/modules/job/cli.py`)."""
 RUNS = ("RUNNING", "PENDING")
-_POLL_SECONDS = 20.0
 _UNREACHABLE_SECONDS = 3600.0
 _GRACE_SECONDS = 10.0
 
 
 class Job:
-    """A job of the cluster at `address`.
+    """A job of the cluster at `address`. To be opened by `async with`.
 
     Args:
-        ray: Ray's command line.
-        address: of the cluster's job server, `http://HEAD:8265`.
+        address: of the cluster's job server, `http://HEAD:8265`. RAY_JOB_HEADERS and RAY_AUTH_TOKEN of the environment
+            count, as for Ray's own command line.
         name: the job's submission id.
+        poll_seconds: time between questions for the job's state.
     """
 
-    def __init__(self, ray: Sequence[str], address: str, name: str, poll_seconds: float = _POLL_SECONDS):
-        self._ray, self._address, self.name = ray, address, name
+    def __init__(self, address: str, name: str, poll_seconds: float = 20.0):
+        self.name = name
+        self._jobs = f"{address.rstrip('/')}/api/jobs/"
         self._poll_seconds = poll_seconds
         self._shown = 0
-        """Bytes of the log that were shown; another connection sends them again."""
+        """Characters of the log that were shown; another connection sends them again."""
 
-    def submit(self, runtime_env: str, command: Sequence[str]) -> None:
+    async def __aenter__(self) -> "Job":
+        headers = json.loads(os.environ.get("RAY_JOB_HEADERS") or "{}")
+        if token := os.environ.get("RAY_AUTH_TOKEN"):
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=60))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def submit(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start the job.
 
         Raises:
             UserError: the cluster did not take it.
         """
-        options = (*self.options(runtime_env), "--no-wait")
-        done = subprocess.run([*self.words("submit"), *options, "--", *command], check=False)
-        if done.returncode and self.status() not in RUNS:
-            raise UserError(f"Ray's job server at {self._address} did not take the job; its lines above say why.")
+        environment = {"env_vars": dict(variables)}
+        job = {"submission_id": self.name, "entrypoint": shlex.join(command), "runtime_env": environment}
+        try:
+            async with self._http.post(self._jobs, json=job) as answer:
+                problem = "" if answer.ok else f"{answer.status} {(await answer.text())[-1000:]}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            problem = f"{type(error).__name__} {error}"
+        if problem and await self.status() not in RUNS:
+            raise UserError(f"Ray's job server at {self._jobs} did not take the job: {problem}.")
 
-    def options(self, runtime_env: str) -> tuple[str, ...]:
-        """Of its submission."""
-        return "--submission-id", self.name, "--runtime-env-json", runtime_env
+    async def status(self) -> str | None:
+        """Ray's word, RUNNING for example; LOST if the cluster does not know the job, None if it does not answer."""
+        try:
+            async with self._http.get(self._jobs + self.name) as answer:
+                if answer.status == 404:
+                    return "LOST"
+                answer.raise_for_status()
+                return (await answer.json())["status"]
+        except (aiohttp.ClientError, TimeoutError):
+            return None
 
-    def words(self, verb: str) -> tuple[str, ...]:
-        """The beginning of a command of Ray's."""
-        return *self._ray, "job", verb, "--address", self._address
-
-    def status(self) -> str | None:
-        """As Ray calls it, RUNNING for example; LOST if the cluster does not know the job, None if it does not answer."""
-        done = subprocess.run([*self.words("status"), self.name], capture_output=True, text=True, check=False)
-        written = done.stdout + done.stderr
-        return next((status for words, status in _TOLD.items() if words.format(self.name) in written), None)
-
-    def follow(self, tick: Callable[[], None]) -> str:
-        """Show the job's log until it ends, and return how it ended. If this is interrupted, the job is stopped.
-
-        Args:
-            tick: is called several times a minute.
+    async def follow(self) -> str:
+        """Show the job's log until it ends, and return how it ended. An interrupt stops the job.
 
         Raises:
             UserError: the cluster has not answered for an hour. The job is left alone.
         """
+        heard = time.monotonic()
         try:
-            heard = time.monotonic()
-            while True:
-                whole = self._show_log(tick)
-                status = self.status()
-                tick()
-                if status is not None:
+            while time.monotonic() - heard < _UNREACHABLE_SECONDS:
+                whole, status = await self._show_log_while_it_runs(), await self.status()
+                if status not in (*RUNS, None):
+                    if not whole:  # its last lines say how it ended
+                        await self._show_log()
+                    return status or ""
+                if status:
                     heard = time.monotonic()
-                    if status not in RUNS:
-                        if not whole:  # its last lines say how it ended
-                            self._show_log(tick)
-                        return status
-                elif time.monotonic() - heard > _UNREACHABLE_SECONDS:
-                    break
                 print(f"The connection to the log of {self.name} has ended, but not the job; connecting again.")
-                time.sleep(1)
-        except (KeyboardInterrupt, SystemExit):
-            subprocess.run([*self.words("stop"), self.name], check=False)
-            raise
+                await asyncio.sleep(1)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            async with self._http.post(f"{self._jobs}{self.name}/stop"):
+                raise
         raise UserError(
-            f"Ray's job server at {self._address} has not answered for {_UNREACHABLE_SECONDS / 60:.0f} minutes. The job "
+            f"Ray's job server at {self._jobs} has not answered for {_UNREACHABLE_SECONDS / 60:.0f} minutes. The job "
             f"{self.name} may be running; the same command follows it again."
         )
 
-    def _show_log(self, tick: Callable[[], None]) -> bool:
-        """Until the connection or the job ends, whichever comes first. Returns whether it was not the connection."""
-        words = [*self.words("logs"), "--follow", self.name]
-        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, env=env)
-        assert process.stdout is not None
-        reader = threading.Thread(target=self._copy, args=(process.stdout,), daemon=True)
-        reader.start()
+    async def _show_log_while_it_runs(self) -> bool:
+        """Until the connection or the job ends. Returns whether the whole log was shown."""
+        reading = asyncio.create_task(self._show_log())
         try:
-            ended = False
-            while not ended and process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(self._poll_seconds)
-                tick()
-                ended = process.poll() is None and self.status() not in (*RUNS, None)
-            if ended:  # a connection that nobody closed, or the last lines are on their way
-                wait_until(lambda: process.poll() is not None, _GRACE_SECONDS)
-            return process.poll() == 0
+            while not reading.done() and await self.status() in (*RUNS, None):
+                await asyncio.wait([reading], timeout=self._poll_seconds)
+            await asyncio.wait([reading], timeout=_GRACE_SECONDS)
+            return reading.done() and reading.result()
         finally:
-            end(process, _GRACE_SECONDS)
-            reader.join(_GRACE_SECONDS)
+            reading.cancel()
 
-    def _copy(self, log: IO[bytes]) -> None:
-        """What of `log` was not shown yet, to our output."""
+    async def _show_log(self) -> bool:
+        """Print what was not shown yet. Returns whether the server ended the connection, which it does after the job."""
         seen = 0
-        while chunk := os.read(log.fileno(), 65536):
-            new = chunk[max(self._shown - seen, 0) :]
-            seen += len(chunk)
-            if new:
-                self._shown = seen
-                sys.stdout.buffer.write(new)
-                sys.stdout.buffer.flush()
-
-
-def run_here(command: Sequence[str], tick: Callable[[], None]) -> int:
-    """Run a command on this machine to its end and return its exit code; `tick` as for `Job.follow`."""
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        while process.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_SECONDS)
-            tick()
-        return process.returncode
-    finally:
-        end(process, 60.0)
+        try:
+            async with self._http.ws_connect(f"{self._jobs}{self.name}/logs/tail", max_msg_size=0) as log:
+                async for message in log:
+                    if message.type is aiohttp.WSMsgType.TEXT:
+                        new = message.data[max(self._shown - seen, 0) :]
+                        seen += len(message.data)
+                        self._shown = max(self._shown, seen)
+                        print(new, end="", flush=True)
+                return log.close_code == aiohttp.WSCloseCode.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False

@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 def log_rollout(
     rollout_id: int, args: Any, samples: Sequence[Sample], rollout_extra_metrics: Any, rollout_time: float
 ) -> bool:
-    """Log what the rollout came to and write its episodes to a shard (`--custom-rollout-log-function-path`).
+    """Log the rollout's metrics and write its episodes to a shard (`--custom-rollout-log-function-path`).
 
-    `rollout/...` describes the episodes that are trained on, as SLIME's own metrics do; `rollout/all/...` all that were
-    played to their end, dropped ones too: what filters keep says little about how well the policy plays.
+    `rollout/...` describes the episodes that are trained on, as SLIME's own metrics do; `rollout/all/...` all episodes
+    that ended, dropped ones too: what filters keep says little about how well the policy plays.
 
     Returns False, so that SLIME's own log follows.
     """
@@ -61,7 +61,7 @@ def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], 
 
 
 def log_metrics(args: Any, rollout_id: int, prefix: str, metrics: Mapping[str, float]) -> None:
-    """Log `metrics` under `prefix`, of which the first part names the axis."""
+    """Log `metrics` under `prefix`, whose first part names the axis."""
     step = prefix.partition("/")[0] + "/step"
     named = {f"{prefix}/{name}": value for name, value in metrics.items()}
     log.info("Step %d: %s", rollout_id, named)

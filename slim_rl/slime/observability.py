@@ -1,4 +1,4 @@
-"""What SLIME moved to another package between the two versions."""
+"""SLIME moved these to another package after v0.3.1."""
 
 try:
     from slime.observability import logging_utils

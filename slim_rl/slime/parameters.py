@@ -1,5 +1,6 @@
-"""The parameters that a run of SLIME needs, and their way to the processes in which the hooks run."""
+"""The parameters that the hooks need in SLIME's processes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,14 @@ from pydantic import Field, SerializeAsAny, field_validator
 from slim_rl.core.parameters import GameParameters, Section
 from slim_rl.games import game_parameters
 from slim_rl.players.config import ModelConfig, ServiceConfig
-from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.files import write_text
 from slim_rl.slime.config import SlimeConfig
 from slim_rl.training.config import TrainConfig
 
-PARAMETERS = "parameters.json"
-"""Its file, in the folder of a run."""
-
 
 class RunParameters(Section):
+    """Sections of the run's parameters; `RunParameters.of(config)` takes them from the whole."""
+
     seed: int = 0
     games: dict[str, SerializeAsAny[GameParameters]] = Field(default_factory=dict)
     services: dict[str, ServiceConfig] = Field(default_factory=dict)
@@ -27,12 +27,29 @@ class RunParameters(Section):
 
     @field_validator("games", mode="before")
     @classmethod
-    def _of_each_game(cls, given: dict[str, Any]) -> dict[str, GameParameters]:
-        return {name: game_parameters(name, values) for name, values in given.items()}
+    def _parse_games(cls, games: dict[str, Any]) -> dict[str, GameParameters]:
+        return {
+            name: values if isinstance(values, GameParameters) else game_parameters(name, values)
+            for name, values in games.items()
+        }
+
+    @classmethod
+    def of(cls, config: Section) -> "RunParameters":
+        return cls.model_validate(config, from_attributes=True)
 
     def write(self, path: Path) -> None:
-        write_whole(path, lambda part: part.write_text(self.model_dump_json(indent=2), encoding="utf-8"))
+        write_text(path, self.model_dump_json(indent=2))
 
     @classmethod
     def read(cls, path: Path) -> "RunParameters":
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+_MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "trained_layers", "checkpoint_every",
+               "checkpoint_minutes", "snapshot_every", "pool_size", "wandb_project")  # fmt: skip
+"""Parameters of `train` that may change while a run lasts: its length, and what the local backend alone reads."""
+
+
+def identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Those values of the sections `inputs` that a run's episodes and updates depend on."""
+    return {**inputs, "train": {name: value for name, value in inputs["train"].items() if name not in _MAY_CHANGE}}

@@ -14,12 +14,12 @@ _LOOK_SECONDS = 0.5
 
 
 class Partner:
-    """Stops waiting for the player once SLIME has enough samples, so that nobody queues or pays for an episode that is
-    not needed. SLIME's trace shows the time that it took.
+    """Stops waiting for the player once SLIME has enough samples: an episode that is not needed costs no call. SLIME's
+    trace shows the time of each turn.
 
     Args:
-        sample: one of the episode.
-        aborted: whether SLIME interrupts the episodes that are under way.
+        sample: a sample of the episode.
+        aborted: whether SLIME interrupts the episodes.
     """
 
     def __init__(self, player: Player, name: str, sample: Sample, aborted: Callable[[], bool]):

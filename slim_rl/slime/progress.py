@@ -1,5 +1,6 @@
-"""The metrics of a run under way, from SLIME's processes to the stage that waits for them."""
+"""The metrics of a run, from SLIME's processes to the stage that waits for them."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,10 +9,10 @@ import pandas as pd
 from slim_rl.runtime.journal import append_line, read_lines
 
 HELD_OUT = "held_out"
-"""What SLIME calls the evaluation on held-out tasks."""
+"""SLIME's name of the evaluation on held-out tasks."""
 METRICS = "metrics.jsonl"
 """In the folder of a run, a line for each rollout and each evaluation."""
-
+_POLL_SECONDS = 20.0
 
 Log = Callable[[dict[str, float], int], None]
 
@@ -23,10 +24,10 @@ def note_metrics(folder: Path, step: int, metrics: dict[str, float]) -> None:
 def held_out(folder: Path) -> pd.DataFrame:
     """The evaluations on held-out tasks so far: `step`, and the metrics of `slim_rl.rollout.summary.describe`."""
     prefix = f"{HELD_OUT}/"
-    rows: dict[int, dict[str, float]] = {}  # a step that was repeated counts once
+    rows: dict[int, dict[str, float]] = {}  # a repeated step counts once
     for line in read_lines(folder / METRICS):
-        if found := {name.removeprefix(prefix): value for name, value in line["metrics"].items() if prefix in name}:
-            rows[line["step"]] = {"step": line["step"], **found}
+        if metrics := {name.removeprefix(prefix): v for name, v in line["metrics"].items() if name.startswith(prefix)}:
+            rows[line["step"]] = {"step": line["step"], **metrics}
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
@@ -34,21 +35,27 @@ class Progress:
     """Passes the metrics in `folder` on, each step once.
 
     Args:
-        saved: steps with a checkpoint. SLIME goes on after the last of them, so what came later comes again.
+        saved: steps with a checkpoint. SLIME continues after the last, so the metrics of later steps come again.
         log: is called with the metrics and their step.
     """
 
     def __init__(self, folder: Path, saved: Sequence[int], log: Log):
         self._path, self._log = folder / METRICS, log
         lines = list(read_lines(self._path))
-        self._told = len(lines)
-        kept = {(line["step"], *line["metrics"]): line for line in lines if saved and line["step"] <= saved[-1]}
-        for line in sorted(kept.values(), key=lambda line: line["step"]):
+        self._logged = len(lines)
+        past = {(line["step"], *line["metrics"]): line for line in lines if saved and line["step"] <= saved[-1]}
+        for line in sorted(past.values(), key=lambda line: line["step"]):
             log(line["metrics"], line["step"])
 
     def tell(self) -> None:
-        """Pass on what is new."""
-        lines = list(read_lines(self._path))[self._told :]
-        self._told += len(lines)
+        """Log the new lines."""
+        lines = list(read_lines(self._path))[self._logged :]
+        self._logged += len(lines)
         for line in lines:
             self._log(line["metrics"], line["step"])
+
+    async def report(self) -> None:
+        """Log new lines until cancelled."""
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            self.tell()

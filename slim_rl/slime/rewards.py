@@ -12,8 +12,8 @@ from slim_rl.slime.samples import TASK, played
 
 
 async def judge_group(args: Any, samples: Sequence[Sample | list[Sample]], **_: Any) -> list[float | None]:
-    """The rewards of a group by `games.NAME.reward_function` (`--custom-rm-path` with `--group-rm`); those of a game that judges
-    single episodes stay as they are."""
+    """The rewards of a group by `games.NAME.reward_function` (`--custom-rm-path` with `--group-rm`). Where it judges single
+    episodes, they have their rewards already."""
     first = [sample[0] if isinstance(sample, list) else sample for sample in samples]
     group = [played(sample, number).episode for number, sample in enumerate(first)]
     games = Context.of(args).parameters.games

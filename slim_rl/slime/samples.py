@@ -1,6 +1,6 @@
 """Between SLIME's samples and our episodes.
 
-A sample's `metadata` has two keys of ours: `task`, which `launch` wrote, and `played`, what came of it.
+A sample's `metadata` has two keys of ours: `task`, which `folder.prepare` wrote, and `played`, the outcome.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,12 @@ def request_of(sample: Sample, games: Mapping[str, GameParameters], purpose: str
         task["game"],
         Task(sample.label, sample.prompt, task["state"]),
         games[task["game"]].seated(task["place"]),
-        begun=begun(sample),
+        begun=interrupted(sample),
     )
 
 
-def begun(sample: Sample) -> Episode | None:
-    """The interrupted episode to go on with. (SLIME may set the status of a failed sample to aborted.)"""
+def interrupted(sample: Sample) -> Episode | None:
+    """The interrupted episode to continue. (SLIME may set the status of a failed sample to aborted.)"""
     episode = sample.metadata[PLAYED].episode if PLAYED in sample.metadata else None
     return episode if episode is not None and episode.status == "aborted" else None
 
@@ -54,13 +54,19 @@ def blank(sample: Sample) -> Sample:
     )
 
 
+def clear(sample: Sample) -> None:
+    """Make the sample blank."""
+    vars(sample).update(vars(blank(sample)))
+
+
 def played(sample: Sample, number: int = 0) -> Played:
-    """The sample's episode and seat. A sample that another function than ours made counts as failed."""
+    """The sample's episode and seat. A sample of another generate function counts as failed."""
     return sample.metadata.get(PLAYED) or Played(Episode(f"foreign/{number}", "", status="failed"), "")
 
 
 def episodes(samples: Iterable[Sample | list[Sample]]) -> list[Episode]:
     """The samples' episodes, each once."""
     flat = [s for sample in samples for s in (sample if isinstance(sample, list) else [sample])]
-    found = [played(sample, number).episode for number, sample in enumerate(flat)]
-    return list({episode.episode_id: episode for episode in found}.values())
+    return list(
+        {e.episode_id: e for number, sample in enumerate(flat) for e in [played(sample, number).episode]}.values()
+    )

@@ -4,7 +4,7 @@ import math
 import shlex
 from pathlib import Path
 
-from slim_rl.slime.launch import ROOT, ray
+from slim_rl.slime.command import ROOT, ray
 from slim_rl.slime.parameters import RunParameters
 
 _SCRIPT = r"""#!/bin/bash
@@ -53,8 +53,8 @@ def sbatch(
     pyxis_image: str | None = None,
     apptainer_image: str | None = None,
 ) -> str:
-    """A script that starts Ray on all nodes of the job and runs the pipeline; all of it ends with the job. A job that is
-    preempted is queued again, and goes on.
+    """A script that starts Ray on all nodes of the job and runs the pipeline; all of it ends with the job. A preempted
+    job is queued again, and continues.
 
     Args:
         pyxis_image, apptainer_image: a container for all of it, by Pyxis or Apptainer. `root` is the same inside.
@@ -69,7 +69,7 @@ def sbatch(
         nodes=slime.nodes + math.ceil((slime.rollout_gpus or 0) / slime.gpus_per_node),
         gpus=slime.gpus_per_node,
         container=container,
-        ray=shlex.join(ray(parameters)),
+        ray=shlex.join(ray(slime)),
         root=place,
         profile=profile or "",
     )

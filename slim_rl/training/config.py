@@ -104,8 +104,8 @@ class TrainConfig(Section):
     pool_size: int = Field(0, ge=0)
     """Number of recent snapshots in the opponent pool, which the player `pool` is drawn from."""
     wandb_project: str | None = None
-    """Weights & Biases project that gets the training curves, too, with `backend: local`; needs the package wandb.
-    WANDB_MODE=offline writes them to disk alone. With `backend: slime` see `slime.wandb_project`."""
+    """Weights & Biases project that gets the training curves, too; needs the package wandb, with `backend: slime` in
+    SLIME's Python. WANDB_MODE=offline writes them to disk alone."""
 
     @field_validator("filters")
     @classmethod

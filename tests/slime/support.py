@@ -22,9 +22,9 @@ from slim_rl.config import Config
 from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.games import load_games
 from slim_rl.runtime.process import end, wait_until
-from slim_rl.slime import launch
+from slim_rl.slime import folder as files
 from slim_rl.slime.arguments import arguments
-from stages.train import run_parameters
+from slim_rl.slime.parameters import RunParameters
 from tests.babbler import Babbler
 from tests.settings import merged
 
@@ -128,7 +128,7 @@ class Serving:
 
 def slime_args(base, folder, addresses, router_port, **changes):
     """The parameters of a new run, and SLIME's arguments from our flags, by SLIME's own parser."""
-    parameters = run_parameters(Config.model_validate(merged(PARAMETERS, changes)))
+    parameters = RunParameters.of(Config.model_validate(merged(PARAMETERS, changes)))
     return parameters, args_of(parameters, base, folder, addresses, router_port)
 
 
@@ -148,7 +148,7 @@ def args_of(parameters, base, folder, addresses, router_port, count=None):
         {name: list(game.taskset.tasks(purpose, count or of(game.parameters))) for name, game in games.items()}
         for purpose, of in (("train", attrgetter("train_count")), ("evaluate", attrgetter("eval_count")))
     )
-    launch.prepare(parameters, *tasks, folder)
+    files.prepare(parameters, *tasks, folder)
     flags = arguments(parameters, base, folder)
     if addresses:
         flags += ["--rollout-external-engine-addrs", *addresses]
@@ -232,7 +232,6 @@ def slime(tokenizer, engine, folder=None, **parameters):
     from slime.rollout import sglang_rollout
 
     from slim_rl.slime.context import Context
-    from slim_rl.slime.parameters import RunParameters
 
     given = merged(
         {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": TURN_TOKENS}}, parameters
@@ -270,7 +269,7 @@ def sample_of(task, index=0, game="matching", place=0, group=0):
     """A sample as SLIME's data source makes it."""
     from slime.utils.types import Sample
 
-    row = launch.task_line(game, place, task)
+    row = files.task_line(game, place, task)
     return Sample(group_index=group, index=index, prompt=row["prompt"], label=row["game_id"], metadata=row["metadata"])
 
 

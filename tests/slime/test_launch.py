@@ -1,5 +1,6 @@
 """Our parameters as SLIME's command, and the run of it. A script that leaves what SLIME leaves stands in for SLIME."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 import stages.analyze
 import stages.slime
@@ -26,32 +29,36 @@ from slim_rl.rollout.tasks import tasks_path, write_tasks
 from slim_rl.runtime.process import wait_until
 from slim_rl.slime import launch
 from slim_rl.slime.arguments import arguments
-from slim_rl.slime.identity import announce
-from slim_rl.slime.parameters import PARAMETERS, RunParameters
+from slim_rl.slime.command import command, environment, shown
+from slim_rl.slime.folder import PARAMETERS, prepare
+from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
+from slim_rl.slime.source import NEEDED, TESTED, check_source
 from slim_rl.training.checkpoint import save_model
-from stages.train import run_parameters
 from tests.settings import merged
 from tests.slime.support import QWEN, ROOT
 
 MATCHING = {"matching": {"seating": ["policy", "scripted"]}}
+KUHN = {"kuhn": {"seating": ["policy", "policy"]}}
 TASKS = {"matching": [Task("g", "prompt", {"table": [1]})]}
 FLAG = "flag = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
-LEAVES_A_CHECKPOINT = f"""
-import pathlib, sys
+LEAVES_A_TRAINING = f"""
+import os, pathlib, shutil, sys, yaml
+from slim_rl.core.episode import Episode
+from slim_rl.rollout.shards import write_shard
+from slim_rl.slime.progress import note_metrics
 {FLAG}
 last = int(flag("--num-rollout")) - 1
-folder = pathlib.Path(flag("--save-hf").format(rollout_id=last))
-folder.mkdir(parents=True)
-(folder / "model.safetensors.index.json").write_text("{{}}")
-state = folder.parents[1] / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt"
-state.parent.mkdir(parents=True, exist_ok=True)
-state.touch()
-"""
-STAYS = """
-import os, pathlib, time
-pathlib.Path("started").write_text(str(os.getpid()))
-time.sleep(600)
+shutil.copytree(flag("--hf-checkpoint"), flag("--save-hf").format(rollout_id=last))
+folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_rl_folder"])
+(folder / f"hf/{{last}}/model.safetensors.index.json").touch()
+(folder / "megatron/rollout").mkdir(parents=True, exist_ok=True)
+(folder / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt").touch()
+for step in range(last + 1):
+    episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
+    write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
+    note_metrics(folder, step, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
+    note_metrics(folder, step, {{"reward": step / 10, "all/reward": 0.0}})
 """
 
 
@@ -59,49 +66,128 @@ time.sleep(600)
 def workspace(tmp_path, monkeypatch):
     (tmp_path / "models/base").mkdir(parents=True)
     (tmp_path / "models/base/config.json").write_text(json.dumps(QWEN))
-    (tmp_path / "slime").mkdir()
-    (tmp_path / "slime/train.py").write_text(LEAVES_A_CHECKPOINT)
-    (tmp_path / "slime/train_async.py").write_text("")
-    (tmp_path / "slime/setup.py").write_text('setup(version="0.3.1")')
+    for name, words in {**NEEDED, "train_async.py": ""}.items():
+        (tmp_path / "slime" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "slime" / name).write_text(words)
+    (tmp_path / "slime/train.py").write_text(LEAVES_A_TRAINING)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
 
 
-def config_of(games=MATCHING, steps=3, **slime):
-    train = {"backend": "slime", "steps": steps}
-    slime = {"directory": "slime", "python": sys.executable, **slime}
-    return Config.model_validate({"games": games, "train": train, "slime": slime})
+def config_of(**changes):
+    given = {
+        "games": MATCHING,
+        "train": {"backend": "slime", "steps": 3},
+        "slime": {"directory": "slime", "python": sys.executable},
+    }
+    return Config.model_validate(merged(given, changes))
 
 
-def parameters_of(**given):
-    return run_parameters(config_of(**given))
+def parameters_of(games=MATCHING, **changes):
+    removed = {name: None for name in MATCHING if name not in games}
+    return RunParameters.of(config_of(games={**removed, **games}, **changes))
 
 
 def run(parameters):
-    return launch.run(parameters, Path("models/base"), TASKS, TASKS, Path("run"))
+    return asyncio.run(launch.run(parameters, Path("models/base"), TASKS, TASKS, Path("run")))
 
 
-def flags_of(**given):
-    words = arguments(parameters_of(**given), Path("models/base"), Path("/run"))
-    return dict(zip(words, [*words[1:], ""], strict=True))
+def words_of(**changes):
+    return arguments(parameters_of(**changes), Path("models/base"), Path("/run"))
 
 
-def test_parameters_become_slimes_flags(workspace):
-    flags = flags_of(nodes=2, tensor_parallel=4, arguments=["--lr", "9"])
-    assert flags["--num-layers"] == "3" and flags["--actor-num-nodes"] == "2"
-    assert flags["--sequence-parallel"].startswith("--") and flags["--num-rollout"] == "3"
-    assert "--colocate" in flags and "--use-kl-loss" not in flags and "--use-fault-tolerance" in flags
-    assert flags["--lr"] == "9"  # the user's own arguments come last
+@pytest.mark.parametrize(
+    ("changes", "there", "missing"),
+    [
+        ({}, "--num-layers 3 --num-rollout 3 --colocate --use-fault-tolerance --use-rollout-logprobs "
+             "--rollout-health-check-interval 10 --rollout-health-check-timeout 30 --rollout-health-check-first-wait 0",
+         "--rollout-num-gpus --sequence-parallel --use-kl-loss --use-wandb --eval-interval --group-rm "
+         "--rollout-function-path"),
+        ({"slime": {"nodes": 2, "tensor_parallel": 4}}, "--actor-num-nodes 2 --sequence-parallel", ""),
+        ({"slime": {"rollout_gpus": 4}}, "--rollout-num-gpus 4", "--colocate"),
+        ({"slime": {"rollout_gpus": 4, "mode": "fully_async", "evaluate_every": 5}, "evaluate": {"temperature": 0.5}},
+         "--rollout-function-path slim_rl.slime.fully_async.generate_rollout --eval-interval 5 --eval-temperature 0.5",
+         ""),
+        ({"train": {"wandb_project": "p"}}, "--use-wandb --wandb-project p --wandb-group run", ""),
+        ({"train": {"average_over": "episodes", "kl_coefficient": 0.1}}, "--use-kl-loss --kl-loss-coef 0.1",
+         "--calculate-per-token-loss"),
+        ({"slime": {"arguments": ["--lr", "9", "--router-policy", "manual"]}}, "--lr 9 --router-policy manual", ""),
+        ({"slime": {"arguments": ["--no-balance-data", "--no-load-optim", "--no-router-policy"]}},
+         "--no-load-optim --recompute-method", "--balance-data --no-balance-data --router-policy --no-router-policy"),
+        ({"slime": {"arguments": ["--use-tis"]}}, "--use-tis", "--use-rollout-logprobs"),
+        # SLIME cannot repair engines that it did not start.
+        ({"slime": {"arguments": ["--rollout-external-engine-addrs", "a:1"]}}, "", "--use-fault-tolerance"),
+        ({"games": {"matching": {"reward_function": {"function": "boxed", "scope": "group"}}}},
+         "--group-rm --custom-rm-path slim_rl.slime.rewards.judge_group", ""),
+    ],
+)  # fmt: skip
+def test_parameters_become_slimes_flags(workspace, changes, there, missing):
+    words = words_of(**changes)
+    assert f" {there} ".replace("  ", " ") in f" {' '.join(words)} " or set(there.split()) <= set(words)
+    assert not set(missing.split()) & set(words)
+    flags = [word for word in words if word.startswith("--")]
+    assert len(flags) == len(set(flags))  # the parsers also refuse a value that a later one replaces
 
 
-def test_slime_cannot_repair_engines_that_it_did_not_start(workspace):
-    assert "--use-fault-tolerance" not in flags_of(arguments=["--rollout-external-engine-addrs", "a:1"])
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"slime": {"mode": "async"}}, r"slime\.rollout_gpus"),
+        ({"slime": {"request_timeout_seconds": 900}}, r"slime\.request_timeout_seconds"),
+        ({"slime": {"colocate": False}}, "colocate"),
+        ({"games": KUHN, "slime": {"arguments": ["--partial-rollout"]}}, "--partial-rollout"),
+        ({"slime": {"python": "no-such-python"}}, r"slime\.python is no-such-python"),
+        ({"slime": {"directory": "elsewhere"}}, r"slime\.directory is .*elsewhere.* train\.py"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(workspace, changes, named):
+    with pytest.raises((UserError, ValueError), match=named):
+        run(parameters_of(**changes))
+    assert not (workspace / "run/metrics.jsonl").exists()
 
 
-def test_slimes_buffer_is_not_asked_to_keep_episodes_of_several_policies(workspace):
-    games = {"matching": {"seating": ["policy", "policy"]}}
-    with pytest.raises(UserError, match="--partial-rollout"):
-        flags_of(games=games, arguments=["--partial-rollout"])
+def test_a_model_that_config_json_does_not_describe(workspace):
+    Path("models/base/config.json").write_text(json.dumps({**QWEN, "model_type": "qwen3_moe"}))
+    with pytest.raises(UserError, match=r"qwen3_moe.*scripts/models"):
+        words_of()
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_source_is_slimes_if_it_has_what_the_hooks_use(workspace, name):
+    slime = parameters_of().slime
+    assert all(commit in check_source(slime) for commit in TESTED)
+    path = Path("slime", name)
+    for word in NEEDED[name].split("|") if NEEDED[name] else ():
+        path.write_text(NEEDED[name].replace(word, ""))
+        with pytest.raises(UserError, match=word):
+            check_source(slime)
+    path.unlink()
+    with pytest.raises(UserError, match=name):
+        check_source(slime)
+
+
+@pytest.mark.parametrize(
+    ("mode", "old", "new"),
+    [
+        ("sync", "train.py", "train.py"),
+        ("async", "train_async.py", None),
+        ("fully_async", "train_async.py", "train.py"),
+    ],
+)
+def test_a_mode_is_a_script_of_slimes(workspace, mode, old, new):
+    """SLIME 0.4 has one script."""
+
+    def script():
+        return command(parameters_of(slime={"mode": mode, "rollout_gpus": 4}), Path("models/base"), Path("run"))[1]
+
+    assert script() == str(workspace / "slime" / old)
+    Path("slime/train_async.py").unlink()
+    if new is None:
+        with pytest.raises(UserError, match=r"slime\.mode"):
+            script()
+    else:
+        assert script() == str(workspace / "slime" / new)
 
 
 def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
@@ -110,108 +196,78 @@ def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
     assert hooks == {"slim_rl_folder": str(workspace / "run"), "slim_rl_home": str(workspace)}
     read = RunParameters.read(Path("run", PARAMETERS))
     assert read == parameters_of() and read.games["matching"].size == 3
-    lines = [json.loads(line) for line in Path("run/train.jsonl").read_text().splitlines()]
-    assert lines == [
-        {
-            "prompt": "prompt",
-            "game_id": "g",
-            "metadata": {"task": {"game": "matching", "place": 0, "state": {"table": [1]}}},
-        }
-    ]
+    task = {"game": "matching", "place": 0, "state": {"table": [1]}}
+    line = {"prompt": "prompt", "game_id": "g", "metadata": {"task": task}}
+    assert [json.loads(line) for line in Path("run/train.jsonl").read_text().splitlines()] == [line]
 
 
 def test_several_games_come_by_weight_until_every_task_has_come(workspace):
-    games = {"matching": {**MATCHING["matching"], "weight": 2}, "kuhn": {"seating": ["policy", "policy"]}}
+    games = {"matching": {**MATCHING["matching"], "weight": 2}, **KUHN}
     tasks = {name: [Task(f"{name}-{n}") for n in range(count)] for name, count in (("matching", 3), ("kuhn", 2))}
-    launch.prepare(parameters_of(games=games), tasks, tasks, Path("run"))
+    prepare(parameters_of(games=games), tasks, tasks, Path("run"))
     train, held_out = (
         [json.loads(line) for line in Path("run", f"{name}.jsonl").read_text().splitlines()]
         for name in ("train", "held_out")
     )
-    assert [line["game_id"] for line in train] == [
-        "matching-0", "matching-1", "kuhn-0", "matching-2", "matching-0", "kuhn-1",
-    ]  # fmt: skip
+    mixed = "matching-0 matching-1 kuhn-0 matching-2 matching-0 kuhn-1"
+    assert [line["game_id"] for line in train] == mixed.split()
     assert [line["metadata"]["task"]["place"] for line in train] == [0, 1, 0, 2, 3, 1]
-    assert [line["game_id"] for line in held_out] == [
-        "matching-0",
-        "matching-1",
-        "matching-2",
-        "kuhn-0",
-        "kuhn-1",
-    ]
+    assert [line["game_id"] for line in held_out] == ["matching-0", "matching-1", "matching-2", "kuhn-0", "kuhn-1"]
 
 
 def test_a_game_of_little_weight_does_not_multiply_the_tasks(workspace):
-    games = {"matching": {**MATCHING["matching"], "weight": 1000}, "kuhn": {"seating": ["policy", "policy"]}}
+    parameters = parameters_of(games={"matching": {**MATCHING["matching"], "weight": 1000}, **KUHN})
     tasks = {name: [Task(f"{name}-{n}") for n in range(50)] for name in ("matching", "kuhn")}
-    parameters = parameters_of(games=games)
-    launch.prepare(parameters, tasks, tasks, Path("run"))
+    prepare(parameters, tasks, tasks, Path("run"))
     trained_on = parameters.train.steps * parameters.train.games_per_step
     lines = Path("run/train.jsonl").read_text().splitlines()
     assert trained_on < len(lines) <= 4 * trained_on  # the filters drop some; SLIME starts again from the first
 
 
-def test_a_run_that_fails_is_told_in_a_sentence(workspace):
-    Path("slime/train.py").write_text("raise SystemExit(3)")
-    with pytest.raises(UserError, match=r"exit code 3 before step 3 was saved.*continues from its last checkpoint"):
-        run(parameters_of())
+def save(step, whole=True):
+    state = Path(f"run/megatron/rollout/global_dataset_state_dict_{step}.pt")
+    for folder in (Path(f"run/hf/{step}"), state.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    if whole:
+        Path(f"run/hf/{step}/model.safetensors.index.json").touch()
+        state.touch()
 
 
-@pytest.mark.parametrize(("whole", "goes_on_from"), [([19], "19"), ([], None), ([19, 39], "39")])
-def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(workspace, whole, goes_on_from):
-    """Megatron says 39 is there; its Hugging Face checkpoint is not always whole."""
-    folder = Path("run")
-    (folder / "megatron/rollout").mkdir(parents=True)
-    tracker = folder / "megatron/latest_checkpointed_iteration.txt"
-    tracker.write_text("39")
+@pytest.mark.parametrize(("whole", "tracked"), [([19], "19"), ([], None), ([19, 39], "39")])
+def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(workspace, whole, tracked):
+    """Megatron says 39 is there; its Hugging Face checkpoint is not always whole. SLIME's failure is a sentence."""
     for step in (19, 39):
-        (folder / f"hf/{step}").mkdir(parents=True)
-        if step in whole:
-            (folder / f"hf/{step}/model.safetensors.index.json").touch()
-            (folder / f"megatron/rollout/global_dataset_state_dict_{step}.pt").touch()
+        save(step, step in whole)
+    tracker = Path("run/megatron/latest_checkpointed_iteration.txt")
+    tracker.write_text("39")
     Path("slime/train.py").write_text("raise SystemExit(3)")
-    with pytest.raises(UserError):
-        run(parameters_of(steps=60))
-    assert (tracker.read_text() if tracker.exists() else None) == goes_on_from
+    with pytest.raises(UserError, match="exit code 3 before step 60"):
+        run(parameters_of(train={"steps": 60}))
+    assert (tracker.read_text() if tracker.exists() else None) == tracked
 
 
 def test_a_run_is_made_longer_but_not_shorter(workspace):
-    for step in (19, 39):
-        (Path("run/hf") / str(step)).mkdir(parents=True)
-        (Path("run/hf") / str(step) / "model.safetensors.index.json").touch()
-        state = Path(f"run/megatron/rollout/global_dataset_state_dict_{step}.pt")
-        state.parent.mkdir(parents=True, exist_ok=True)
-        state.touch()
-
-    assert run(parameters_of(steps=60)) == workspace / "run/hf/59"
+    save(19)
+    save(39)
+    assert run(parameters_of(train={"steps": 60})) == workspace / "run/hf/59"
     Path("slime/train.py").write_text("raise SystemExit(3)")
-    assert run(parameters_of(steps=20)) == workspace / "run/hf/19"  # it is there
-    with pytest.raises(UserError, match=r"train\.steps is 30, but the run .* has 60 steps already.*20, 40, 60"):
-        run(parameters_of(steps=30))
+    assert run(parameters_of(train={"steps": 20})) == workspace / "run/hf/19"  # it is there
+    with pytest.raises(UserError, match=r"train\.steps is 30.*60.*20, 40, 60"):
+        run(parameters_of(train={"steps": 30}))
 
 
-def test_without_slimes_source_the_sentence_says_how_to_get_it(workspace):
-    Path("slime/train.py").unlink()
-    with pytest.raises(UserError, match=r"git clone --branch v0\.3\.1"):
-        run(parameters_of())
-
-
-def test_a_model_that_config_json_does_not_describe(workspace):
-    Path("models/base/config.json").write_text(json.dumps({**QWEN, "model_type": "qwen3_moe"}))
-    with pytest.raises(UserError, match=r"a 'qwen3_moe' model.*scripts/models"):
-        flags_of()
-
-
-def test_an_interrupted_run_ends_what_it_started_and_nothing_else(workspace):
-    Path("slime/train.py").write_text(STAYS)
+def test_an_interrupted_run_ends_what_it_started(workspace):
+    Path("slime/train.py").write_text(
+        "import os, pathlib, time; pathlib.Path('started').write_text(str(os.getpid())); time.sleep(600)"
+    )
     parameters_of().write(Path(PARAMETERS))
     code = (
-        "from pathlib import Path; from slim_rl.slime import launch; from slim_rl.slime.parameters import *\n"
-        "from slim_rl.runtime.cli import told_in_a_sentence\n"
+        "import asyncio; from pathlib import Path; from slim_rl.slime import launch\n"
+        "from slim_rl.slime.parameters import *; from slim_rl.runtime.cli import told_in_a_sentence\n"
         f"parameters = RunParameters.read(Path({PARAMETERS!r}))\n"
-        "with told_in_a_sentence(): launch.run(parameters, Path('models/base'), {}, {}, Path('run'))"
+        "with told_in_a_sentence(): asyncio.run(launch.run(parameters, Path('models/base'), {}, {}, Path('run')))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    process = subprocess.Popen([sys.executable, "-c", code])
     started = Path("started")
     assert wait_until(lambda: started.exists() and started.read_text() != "", 60)
     process.send_signal(signal.SIGTERM)
@@ -225,23 +281,24 @@ def games_file(workspace):
     (game,) = load_games(config_of().games, 0).values()
     for purpose in ("train", "evaluate"):
         write_tasks(tasks_path(Path("data/games"), game, purpose), game.taskset.tasks(purpose, 8))
+    Path("params.yaml").write_text(yaml.safe_dump(config_of().model_dump(mode="json")))
+    return game
 
 
 def test_a_dry_run_prints_a_command_that_can_be_pasted(workspace, games_file, monkeypatch, capsys):
-    Path("params.yaml").write_text(yaml.safe_dump(config_of().model_dump(mode="json")))
     monkeypatch.setattr(sys, "argv", ["slime", "--dry-run"])
     stages.slime.main()
-    shown = capsys.readouterr().out
-    words = shlex.split(shown)
+    typed = capsys.readouterr().out
+    words = shlex.split(typed)
     assert words[words.index("--hf-checkpoint") + 1] == str(workspace / "models/base")
     assert len(Path(words[words.index("--prompt-data") + 1]).read_text().splitlines()) == 8
-    subprocess.run(["bash", "-c", shown], check=True)  # the script in SLIME's place takes it
+    subprocess.run(["bash", "-c", typed], check=True)  # the script in SLIME's place takes it
     assert Path(".work/slime/dry-run/hf/2/model.safetensors.index.json").exists()
 
 
 def test_slimes_processes_find_the_users_modules_and_the_ledgers(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "mine")
-    variables = launch.environment(parameters_of())
+    variables = environment(parameters_of().slime)
     assert variables["SLIM_RL_WORK"] == str(workspace / ".work")  # wherever Ray starts them
     paths = variables["PYTHONPATH"].split(":")
     assert {str(workspace / "slime"), str(workspace), str(workspace / "mine"), str(ROOT)} < set(paths)
@@ -249,135 +306,110 @@ def test_slimes_processes_find_the_users_modules_and_the_ledgers(workspace, monk
 
 def test_a_cluster_that_is_there_gets_a_job(workspace, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    for parameters in (parameters_of(ray_address="http://head:8265"), parameters_of()):
-        words = launch.whole_command(parameters, Path("models/base"), Path("run"))
+    for changes in ({"slime": {"ray_address": "http://head:8265"}}, {}):
+        words = shown(parameters_of(**changes), Path("models/base"), Path("run"))
         ray = [sys.executable, "-m", "ray.scripts.scripts"]
         assert words[:7] == [*ray, "job", "submit", "--address", "http://head:8265"]
         assert "sk-secret" not in " ".join(words)
         monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://head:8265")
 
 
-RAY = """#!/bin/bash
-# Ray's command line: a log in four parts, of which each connection sees one more before it breaks.
-verb=$4 name=${@: -1}
-echo "$verb" >>calls
-seen=$(grep -c logs calls)
-case "$verb" in
-    submit) echo "$*" >submitted ;;
-    status)
-        if [ "$seen" -lt 4 ]; then echo "Status for job '$name': RUNNING"; else echo "Job '$name' succeeded"; fi ;;
-    logs)
-        for part in $(seq "$seen"); do echo "part $part"; done
-        if [ "$seen" -lt 4 ]; then echo "WebSocket connection closed unexpectedly" >&2; exit 1; fi
-        python3 leaves.py "$(sed -n 's/.*--save-hf //p' submitted | cut -d ' ' -f 1)" ;;
-esac
-"""
+class JobServer:
+    """Ray's job server: a log in parts, and each connection to it sees one more before it breaks."""
+
+    def __init__(self, parts=3):
+        self.calls, self.parts, self.seen, self.job = [], parts, 0, None
+        self.app = web.Application()
+        self.app.add_routes(
+            [
+                web.post("/api/jobs/", self.submit),
+                web.get("/api/jobs/{name}", self.status),
+                web.post("/api/jobs/{name}/stop", self.stop),
+                web.get("/api/jobs/{name}/logs/tail", self.log),
+            ]
+        )
+
+    async def submit(self, request):
+        self.calls.append("submit")
+        self.job = await request.json()
+        return web.json_response({}) if self.parts else web.Response(status=500, text="no room")
+
+    async def status(self, request):
+        if self.job is None or request.match_info["name"] != self.job["submission_id"]:
+            return web.Response(status=404)
+        return web.json_response({"status": "RUNNING" if self.seen < self.parts else "SUCCEEDED"})
+
+    async def stop(self, request):
+        self.calls.append("stop")
+        return web.json_response({})
+
+    async def log(self, request):
+        self.calls.append("log")
+        self.seen += 1
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        for part in range(self.seen):
+            await socket.send_str(f"part {part}\n")
+        if self.seen < self.parts:
+            request.transport.abort()
+        else:
+            subprocess.run(shlex.split(self.job["entrypoint"]), check=True)
+            await socket.close()
+        return socket
 
 
-@pytest.fixture
-def cluster(workspace):
-    """The parameters of a run on a cluster, which is a script."""
-    Path("ray").write_text(RAY)
-    Path("ray").chmod(0o755)
-    Path("leaves.py").write_text(
-        f"import sys; sys.argv += ['--num-rollout', '3', '--save-hf', sys.argv[1]]\n{LEAVES_A_CHECKPOINT}"
-    )
-    return parameters_of(ray_address="http://head:8265", python=str(workspace / "ray"))
+def on_cluster(server, stopped_after=None):
+    """Run SLIME as a job; what `launch.run` returns."""
+
+    async def go():
+        async with TestServer(server.app) as running:
+            parameters = parameters_of(slime={"ray_address": str(running.make_url(""))})
+            going = asyncio.create_task(launch.run(parameters, Path("models/base"), TASKS, TASKS, Path("run")))
+            while stopped_after and stopped_after not in server.calls and not going.done():
+                await asyncio.sleep(0.01)
+            if stopped_after:
+                going.cancel()
+            return await going
+
+    return asyncio.run(go())
 
 
-def calls():
-    return Path("calls").read_text().split()
+def test_a_broken_connection_to_the_log_does_not_end_the_job(workspace, capsys):
+    """A new connection sends the log from its beginning; no line is shown twice."""
+    server = JobServer()
+    assert on_cluster(server) == workspace / "run/hf/2"
+    assert server.calls == ["submit", "log", "log", "log"]
+    assert server.job["runtime_env"]["env_vars"]["SLIM_RL_WORK"] == str(workspace / ".work")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("part")] == [f"part {n}" for n in range(3)]
 
 
-def test_a_broken_connection_to_the_log_does_not_end_the_job(workspace, cluster, capfdbinary):
-    """Ray's client then exits with 1, and the job runs on. A new connection sends the log from its beginning."""
-    assert run(cluster) == workspace / "run/hf/2"
-    assert [call for call in calls() if call != "status"] == ["submit", *["logs"] * 4]
-    shown = capfdbinary.readouterr().out.decode()
-    assert [line for line in shown.splitlines() if line.startswith("part")] == [f"part {n}" for n in range(1, 5)]
-
-
-def test_a_job_that_nobody_follows_any_more_is_followed_again(workspace, cluster):
-    """The process that submitted it was killed."""
-    Path("run").mkdir()
+def test_a_job_whose_follower_was_killed_is_followed_again(workspace):
+    server = JobServer(parts=1)
+    parameters = parameters_of()
+    prepare(parameters, TASKS, TASKS, workspace / "run")
+    entrypoint = shlex.join(command(parameters, workspace / "models/base", workspace / "run"))
+    server.job = {"submission_id": "slim-rl-before", "entrypoint": entrypoint}
     Path("run/job.txt").write_text("slim-rl-before")
-    Path("submitted").write_text(f"--save-hf {workspace}/run/hf/{{rollout_id}}")
-    assert run(cluster) == workspace / "run/hf/2"
-    assert "submit" not in calls() and "stop" not in calls()
+    assert on_cluster(server) == workspace / "run/hf/2"
+    assert server.calls == ["log"]
 
 
-def test_a_job_is_stopped_when_we_are_told_to_end(workspace, cluster, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("slim_rl.slime.job.Job._show_log", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(cluster)
-    assert calls() == ["submit", "stop"]
+def test_an_interrupt_stops_the_job(workspace):
+    server = JobServer(parts=10**9)
+    with pytest.raises(asyncio.CancelledError):
+        on_cluster(server, stopped_after="log")
+    assert server.calls[-1] == "stop"
 
 
-@pytest.mark.parametrize(
-    ("setup", "sentence"),
-    [
-        ('setup(version="0.4.0")', "is version 0.4.0, but the hooks are made for 0.3.1"),
-        (None, "slime.directory is .*has no train_async.py"),
-    ],
-)
-def test_another_version_of_slime_is_told_before_anything_starts(workspace, setup, sentence):
-    if setup is None:
-        Path("slime/train_async.py").unlink()
-    else:
-        Path("slime/setup.py").write_text(setup)
-    with pytest.raises(UserError, match=sentence):
-        run(parameters_of())
-    assert not Path("run").exists()
-
-
-def test_a_python_that_is_not_there(workspace):
-    with pytest.raises(UserError, match=r"slime\.python is no-such-python"):
-        run(parameters_of(python="no-such-python"))
-
-
-ASYNC = {"colocate": False, "rollout_gpus": 4}
-
-
-@pytest.mark.parametrize(
-    ("mode", "script"), [("sync", "train"), ("async", "train_async"), ("fully_async", "train_async")]
-)
-def test_a_mode_is_a_script_of_slimes(workspace, mode, script):
-    words = launch.command(parameters_of(mode=mode, **ASYNC), Path("models/base"), Path("run"))
-    assert words[1] == str(workspace / f"slime/{script}.py") and "--colocate" not in words
-    assert ("slim_rl.slime.fully_async.generate_rollout" in words) == (mode == "fully_async")
-
-
-@pytest.mark.parametrize(
-    ("slime", "sentence"),
-    [
-        ({"mode": "async"}, "slime.mode: async needs slime.colocate: false"),
-        ({"mode": "fully_async", "evaluate_every": 5, **ASYNC}, "cannot evaluate in between"),
-    ],
-)
-def test_a_mode_says_what_it_needs(slime, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        config_of(**slime)
-
-
-def test_a_flag_of_ours_is_taken_back(workspace):
-    flags = flags_of(arguments=["--no-balance-data", "--no-load-optim", "--no-router-policy"])
-    assert not {"--balance-data", "--no-balance-data", "--router-policy", "--no-router-policy"} & flags.keys()
-    assert {"--no-load-optim", "--recompute-method"} <= flags.keys()  # the first is Megatron's
-    assert "--use-rollout-logprobs" in flags
-    assert "--use-rollout-logprobs" not in flags_of(arguments=["--use-tis"])  # SLIME refuses both together
-
-
-def test_a_flag_of_the_users_stands_in_for_ours(workspace):
-    """PyPI's router refuses the value of ours even if another one follows."""
-    words = arguments(parameters_of(arguments=["--router-policy", "manual"]), Path("models/base"), Path("/run"))
-    assert words.count("--router-policy") == 1 and words[-2:] == ["--router-policy", "manual"]
+def test_a_job_that_the_cluster_refuses(workspace):
+    server = JobServer(parts=0)
+    with pytest.raises(UserError, match="no room"):
+        on_cluster(server)
 
 
 def test_the_slurm_script_asks_for_the_nodes_and_is_sound(workspace):
-    parameters = parameters_of(nodes=2, colocate=False, rollout_gpus=12)
+    parameters = parameters_of(slime={"nodes": 2, "rollout_gpus": 12})
     script = sbatch(parameters, "qwen3-4b-8gpu")
     assert "#SBATCH --nodes=4" in script and "#SBATCH --gpus-per-node=8" in script and "#SBATCH --requeue" in script
     assert "repro PROFILE=qwen3-4b-8gpu\n" in script
@@ -388,73 +420,39 @@ def test_the_slurm_script_asks_for_the_nodes_and_is_sound(workspace):
     assert apptainer.count(f"apptainer exec --nv --bind {ROOT}:{ROOT} 'my slime.sif'") == 2
 
 
-LEAVES_A_TRAINING = f"""
-import pathlib, shutil, sys, yaml
-from slim_rl.core.episode import Episode
-from slim_rl.rollout.shards import write_shard
-from slim_rl.slime.progress import note_metrics
-{FLAG}
-last = int(flag("--num-rollout")) - 1
-shutil.copytree(flag("--hf-checkpoint"), flag("--save-hf").format(rollout_id=last))
-folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_rl_folder"])
-(folder / f"hf/{{last}}/model.safetensors.index.json").touch()
-(folder / "megatron/rollout").mkdir(parents=True)
-(folder / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt").touch()
-for step in range(last + 1):
-    episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
-    write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
-    note_metrics(folder, step, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
-    note_metrics(folder, step, {{"reward": step / 10, "all/reward": 0.0}})
-"""
-
-
 def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_file, model, tokenizer):
     shutil.rmtree("models/base")
     save_model(Path("models/base"), model, tokenizer)
-    Path("slime/train.py").write_text(LEAVES_A_TRAINING)
-    Path("params.yaml").write_text(yaml.safe_dump(config_of().model_dump(mode="json")))
     stages.train.main()
     trained, _ = load_model(Path("models/trained"))
     assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), model.parameters(), strict=True))
     assert [e.step for e in read_episodes(Path("data/rollouts"))] == [0, 1, 2]
     curve = Path("reports/training/plots/metrics/reward/avg_batch_reward.tsv").read_text().split()
     assert curve == ["step", "avg_batch_reward", "0", "0.0", "1", "0.1", "2", "0.2"]
-    (game,) = load_games(config_of().games, 0).values()
-    (table,) = stages.analyze.held_out(game).values()  # the report shows it
+    (table,) = stages.analyze.held_out(games_file).values()  # the report shows it
     assert table.to_dict("list") == {"step": [0, 1, 2], "reward": [0.0, 0.2, 0.4]}
 
 
-@pytest.fixture
-def begun(workspace, games_file, tokenizer, monkeypatch):
-    """A function that says which run some parameters belong to, and what is said of it."""
+SERVICE = {"partner": {"model": "gpt-4.1", "max_requests_per_minute": 10, "max_cost_dollars": 5.0}}
+FASTER = {"partner": {"model": "gpt-4.1", "max_requests_per_minute": 1000, "max_cost_dollars": 50.0}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ({}, {"train": {"steps": 600, "checkpoint_minutes": 5, "microbatch_tokens": 100, "wandb_project": "p"}}, True),
+        ({}, {"threads": 8, "processes": 2, "concurrency": 16}, True),
+        ({}, {"slime": {"save_every": 5, "evaluate_every": 3, "arguments": ["--lr", "1"]}}, True),
+        ({"services": SERVICE}, {"services": FASTER}, True),
+        ({}, {"services": SERVICE}, False),
+        ({}, {"train": {"learning_rate": 1e-6}}, False),
+        ({}, {"games": {"matching": {"max_turns": 9}}}, False),
+    ],
+)
+def test_a_run_continues_unless_its_episodes_or_updates_change(games_file, tokenizer, before, after, same):
     tokenizer.save_pretrained("models/base")
-
-    def begin(**changes):
-        config = Config.model_validate(merged(config_of().model_dump(mode="json"), changes))
-        folder = stages.train.work(config, load_games(config.games, config.seed))
-        return folder, announce(folder, stages.train.slime_inputs(config))
-
-    return begin
-
-
-def test_what_does_not_change_the_episodes_or_updates_does_not_begin_a_new_run(begun):
-    folder, told = begun()
-    assert told == f"A run begins in {folder}."
-    service = {"model": "gpt-4.1", "max_requests_per_minute": 10, "max_cost_dollars": 5.0}
-    for changes in (
-        {"train": {"steps": 600, "checkpoint_every": 7, "checkpoint_minutes": 5, "microbatch_tokens": 100}},
-        {"threads": 8, "processes": 2, "concurrency": 16},
-        {"slime": {"save_every": 5, "evaluate_every": 3, "max_tokens_per_gpu": 1000, "arguments": ["--lr", "1"]}},
-    ):
-        assert begun(**changes) == (folder, f"The run in {folder} goes on.")
-    paid, _ = begun(services={"partner": service})
-    faster = {**service, "max_requests_per_minute": 1000, "max_cost_dollars": 50.0}
-    assert begun(services={"partner": faster})[0] == paid != folder
-
-
-def test_what_begins_a_new_run_is_named(begun):
-    folder, _ = begun()
-    new, told = begun(train={"learning_rate": 1e-6, "steps": 7}, games={"matching": {"max_turns": 9}})
-    assert new != folder and str(folder) in told
-    assert "games.matching.max_turns is 9 and was 20; train.learning_rate is 1e-06 and was 0.0002." in told
-    assert "steps" not in told
+    first, second = (
+        stages.train.work(config, load_games(config.games, config.seed))
+        for config in (config_of(**before), config_of(**after))
+    )
+    assert (first == second) == same

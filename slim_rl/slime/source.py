@@ -1,0 +1,77 @@
+"""SLIME's source: whether the hooks fit it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from slim_rl.core.errors import UserError
+from slim_rl.slime.config import SlimeConfig
+
+TESTED = {"a6272da0": "v0.3.1", "624b824a": "38 commits after v0.3.1"}
+"""The commits that the hooks were tested with."""
+NEEDED = {
+    "train.py": "",
+    "slime/rollout/sglang_rollout.py": "class GenerateState|def get_model_url|def generate_and_rm_group",
+    "slime/rollout/base_types.py": "class RolloutFnTrainOutput",
+    "slime/rollout/filter_hub/base_types.py": "class DynamicFilterOutput|def call_dynamic_filter",
+    "slime/utils/types.py": "def append_response_tokens",
+}
+"""Files and what the hooks use of each."""
+
+
+def directory(slime: SlimeConfig) -> Path:
+    return Path(slime.directory or "").expanduser().resolve()
+
+
+def script(slime: SlimeConfig) -> Path:
+    """The script that trains. SLIME 0.4 has one for all modes.
+
+    Raises:
+        UserError: this SLIME cannot sample one step ahead.
+    """
+    asynchronous = directory(slime) / "train_async.py"
+    if slime.mode != "sync" and asynchronous.is_file():
+        return asynchronous
+    if slime.mode == "async":
+        raise UserError(
+            f"slime.mode is async, but SLIME in {directory(slime)} has no train_async.py; take fully_async or sync."
+        )
+    return directory(slime) / "train.py"
+
+
+def check_source(slime: SlimeConfig) -> str:
+    """Check that SLIME's source has what the hooks use.
+
+    Returns:
+        The version and commit, and which commits were tested.
+
+    Raises:
+        UserError: something is missing; the sentence names it.
+    """
+    folder = directory(slime)
+    for name, words in NEEDED.items():
+        path = folder / name
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+        missing = name if text is None else next((word for word in words.split("|") if word not in text), None)
+        if missing:
+            raise UserError(
+                f"slime.directory is {folder}, but must be the folder of SLIME's source, 0.3.1 or later, and it has no "
+                f"{missing}; get it with git clone --branch v0.3.1 https://github.com/THUDM/slime, or use SLIME's "
+                "container image."
+            )
+    script(slime)
+    setup = folder / "setup.py"
+    version = re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text(encoding="utf-8") if setup.is_file() else "")
+    tested = ", ".join(f"{commit} ({name})" for commit, name in TESTED.items())
+    commit = _commit(folder)
+    return f"SLIME {version[1] if version else 'unknown'}, commit {commit}. Tested with {tested}."
+
+
+def _commit(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        top, commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[:2]
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    # A source without .git may lie inside another repository.
+    return commit[:8] if Path(top) == folder else "unknown"
