@@ -18,13 +18,13 @@ from prefect.utilities.annotations import quote
 from flows.workspace import run_now
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
+from slim_rl.evaluation.series import Series, befores, rounds
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.shards import gather_notes
 from slim_rl.runtime.cli import run_stage
 from slim_rl.studies import load_study, study_of
-from slim_rl.studies.series import Series, befores, rounds
 from stages.evaluate import evaluation_folder, evaluations, missing
 from stages.services import main as check_services
 from stages.workspace import overridden, sole_run
@@ -102,7 +102,7 @@ def _with_those_before(every: Mapping[str, Series], names: Sequence[str]) -> dic
     if unknown := set(names) - set(every):
         raise UserError(f"There is no series {', '.join(unknown)}; there are {', '.join(every)}.")
     wanted = set(names)
-    for name, series in reversed(every.items()):  # a series stands after those in its `after`
+    for name, series in reversed([*every.items()]):  # a series stands after those in its `after`
         if name in wanted:
             wanted.update(befores(name, series))
     return {name: series for name, series in every.items() if name in wanted}

@@ -10,12 +10,12 @@ from rapidfuzz import process
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import GameParameters, Section
+from slim_rl.evaluation.config import EvaluateConfig
 from slim_rl.games import game_parameters, load_games
 from slim_rl.players.config import ModelConfig, ServiceConfig
 from slim_rl.runtime.imports import folders_in, own_files
 from slim_rl.slime.config import SlimeConfig
 from slim_rl.studies import study_of, study_parameters
-from slim_rl.studies.config import EvaluateConfig
 from slim_rl.training.config import TrainConfig, WarmstartConfig
 
 PATH = Path("params.yaml")

@@ -14,12 +14,12 @@ from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
 from slim_rl.core.parameters import flat
+from slim_rl.evaluation.study import Results
 from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of, study_of
-from slim_rl.studies.study import Found
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 
@@ -39,36 +39,33 @@ def main() -> None:
 
 
 def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> dict[str, Any]:
-    """Write the figures, tables and pages of a game's study; returns its metrics.
+    """Write the figures, tables and page of a game's study; returns its metrics.
 
     Args:
-        alone: whether the pages are `reports/report.*`; otherwise everything is in `reports/data/GAME`.
+        alone: whether the page is `reports/report.html`; otherwise everything is in `reports/data/GAME`.
     """
     study, name = study_of(game.taskset), file_name(game.name)
     pages = REPORTS if alone else REPORTS / "data" / name
     data = REPORTS / "data" if alone else pages
     found = load_study(study, "reporting").report(
-        Found(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS, config.threads_of(1))
+        Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS, config.threads_of(1))
     )
     for title, figure in found.figures.items():
         save(figure, pages / "figures", title)
     tables = {**found.tables, **held_out(game)}
     for title, table in tables.items():
         write_text(data / f"{title}.csv", table.to_csv(index=False))
-    for ending in ("md", "html"):
-        text = page.render(
-            found.templates,
-            ending,
-            pages / "figures",
-            tables,
-            origin,
-            question=found.question,
-            verdict=found.verdict,
-            figures_path="figures",
-            data_path=data,
-            **found.values,
-        )
-        write_text(pages / f"report.{ending}", text)
+    text = page.render(
+        found.templates,
+        pages / "figures",
+        tables,
+        origin,
+        question=found.question,
+        verdict=found.verdict,
+        data_path=data,
+        **found.values,
+    )
+    write_text(pages / "report.html", text)
     return {**found.metrics, "verdict": found.verdict, "study": study, "game": game.name}
 
 
@@ -83,15 +80,14 @@ def held_out(game: NamedGame) -> dict[str, pd.DataFrame]:
 
 
 def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) -> None:
-    """`reports/report.*` with a link to each game's report."""
-    for ending in ("md", "html"):
-        games = [
-            {"name": name, "verdict": found["verdict"], "page": f"data/{file_name(name)}/report.{ending}"}
-            for name, found in metrics.items()
-        ]
-        template = page.template(f"index.{ending}.j2", REPORTS / "figures")
-        text = template.render(question="What did training change?", games=games, provenance=origin)
-        write_text(REPORTS / f"report.{ending}", text)
+    """`reports/report.html` with a link to each game's report."""
+    games = [
+        {"name": name, "verdict": found["verdict"], "page": f"data/{file_name(name)}/report.html"}
+        for name, found in metrics.items()
+    ]
+    template = page.template("index.html.j2", REPORTS / "figures")
+    text = template.render(question="What did training change?", games=games, provenance=origin)
+    write_text(REPORTS / "report.html", text)
 
 
 def provenance(config: Config) -> Provenance:

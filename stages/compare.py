@@ -10,7 +10,7 @@ import dvc.api
 import pandas as pd
 from dvc.exceptions import DvcException
 
-from slim_rl.analysis.comparison import Compared, Run, draw, draw_curves, grouped, render
+from slim_rl.analysis.comparison import Compared, Run, differences, draw, draw_curves, grouped, render
 from slim_rl.analysis.figures import save
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def compared(study: str, metrics: Sequence[Mapping[str, Any]]) -> Compared:
-    return load_study(study, "reporting").compared(metrics)
+    return getattr(load_study(study, "reporting"), "compared", differences)(metrics)
 
 
 def runs(row: Mapping[str, Any]) -> Iterator[Run]:

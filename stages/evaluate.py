@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from slim_rl.config import Config, load_config
+from slim_rl.evaluation import series
+from slim_rl.evaluation.series import Evaluation, Models, Series
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
@@ -15,8 +17,7 @@ from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import work_folder, work_root
-from slim_rl.studies import load_study, parameters_of, series, study_of
-from slim_rl.studies.series import Evaluation, Models, Series
+from slim_rl.studies import load_study, parameters_of, study_of
 from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")

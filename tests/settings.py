@@ -25,7 +25,7 @@ def miniature(**changes: Any) -> Parameters:
     )  # fmt: skip
     asking = dict(
         references=["own-view", "bayes", "optimal"], human_references=["own-view"], transplant_games=4,
-        transfer_games=2, probe_games=8,
+        transfer_games=2,
     )  # fmt: skip
     parameters = {
         "seed": 0,
@@ -53,7 +53,7 @@ def tiny(game: str, **changes: Any) -> Parameters:
         "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
         "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},
         "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 2, "filters": []},
-        "studies": {"matches": {"opponents": ["random"], "snapshot_games": 2, "ranked": 1}},
+        "studies": {"matches": {"opponents": ["random"], "snapshot_games": 2}},
     }
     return merged(parameters, changes)
 

@@ -91,7 +91,7 @@ def test_two_games_are_trained_at_once(workspace, run_stage):
     matching = {"size": 2, "p_agent": 0.5, "train_count": 16, "eval_count": 8, "max_turns": 6, "weight": 1}
     games = {"guess": {"train_count": 16, "eval_count": 8, "weight": 3}, "matching": matching}
     shutil.copytree(ROOT / "data/human", "data/human")
-    studies = {"asking": {"transplant_games": 0, "transfer_games": 0, "probe_games": 2, "human_references": ["random"]}}
+    studies = {"asking": {"transplant_games": 0, "transfer_games": 0, "human_references": ["random"]}}
     run_all(run_stage, {"games": games, "studies": studies, **TINY})
     from slim_rl.rollout.shards import read_episodes
 

@@ -50,13 +50,15 @@ class Compared(NamedTuple):
     """Columns of `table`, and what to call them."""
 
 
-def differences(metrics: Mapping[str, str]) -> list[Column]:
-    """Base, trained and their difference, for each metric that has a title."""
+def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:
+    """What most studies compare: base, trained and their difference, for each `comparison.NAME_difference`."""
+    found = [re.fullmatch(r"comparison\.(\w+)_difference", metric) for run in metrics for metric in run]
     columns = []
-    for metric, title in metrics.items():
-        columns += [Column(f"{title}: base model", f"base.{metric}"), Column(f"{title}: trained", f"trained.{metric}")]
-        columns += [Column(f"{title}: difference", f"comparison.{metric}_difference", "+.3f")]
-    return columns
+    for name in dict.fromkeys(match[1] for match in found if match):
+        title = name.replace("_", " ").capitalize()
+        columns += [Column(f"{title}: base model", f"base.{name}"), Column(f"{title}: trained", f"trained.{name}")]
+        columns += [Column(f"{title}: difference", f"comparison.{name}_difference", "+.3f")]
+    return Compared(columns, [Point("", "base.reward", "trained.reward")])
 
 
 class Run(NamedTuple):

@@ -46,7 +46,7 @@ def template(name: str, figure_folder: Path, *folders: Path) -> Template:
 
     environment = Environment(
         loader=FileSystemLoader([*folders, _TEMPLATES]),
-        autoescape=name.endswith(".html.j2"),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,23 +62,21 @@ def template(name: str, figure_folder: Path, *folders: Path) -> Template:
 
 
 def render(
-    templates: Path,
-    ending: str,
+    templates: Path | None,
     figure_folder: Path,
     tables: Mapping[str, pd.DataFrame],
     provenance: Provenance,
     **values: Any,
 ) -> str:
-    """`report.html.j2` or `report.md.j2` of `templates`, filled in.
+    """The page of a study: `report.html.j2` of `templates`, or else `study.html.j2`.
 
     Args:
         figure_folder: holds the report's figures as SVG.
-        values: `question`, `verdict`, `figures_path` (from the page), `data_path` (from the repository), and what
-            the study's templates use.
+        values: `question`, `verdict`, `data_path` (from the repository), and what the study's template uses.
     """
     shown = {name: thinned(table) for name, table in tables.items()}
-    page = template(f"report.{ending}.j2", figure_folder, templates)
-    return page.render(tables=shown, provenance=provenance, **values)
+    name, folders = ("report.html.j2", [templates]) if templates else ("study.html.j2", [])
+    return template(name, figure_folder, *folders).render(tables=shown, provenance=provenance, **values)
 
 
 def thinned(table: pd.DataFrame, rows: int = MAX_ROWS) -> pd.DataFrame:

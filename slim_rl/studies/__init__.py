@@ -1,17 +1,18 @@
 """The studies: a folder each. A study is a question put to a game: which series to play, how to judge them, how to
 show them. A game's taskset names its study.
 
-A study is a package with three modules: `parameters`, `plan` (what to play) and `reporting` (what was found); see
-`slim_rl.studies.study`.
+A study is a package with three modules: `parameters`, `plan` (what to play) and `reporting` (what came of it). A
+user's own may also be one module with all of it. See `slim_rl.evaluation.study`.
 """
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal
 
 from slim_rl.core.game import Taskset
 from slim_rl.core.parameters import Section
-from slim_rl.runtime.imports import module_of
+from slim_rl.runtime.imports import folders_in, module_of
 
 DEFAULT = "accuracy"
 """The study of a game that names none."""
@@ -38,8 +39,10 @@ def parameters_of(name: str, studies: Mapping[str, Section]) -> Section:
 
 
 def load_study(name: str, part: Literal["parameters", "plan", "reporting"]) -> ModuleType:
-    """A module of a study. Raises ValueError: there is no such study."""
-    return module_of(__name__, "study", name, f".{part}", needs=_NEEDS[part])
+    """A module of a study, or the only one. Raises ValueError: there is no such study."""
+    spec = find_spec(name) if name not in folders_in(__name__) and all(name.split(".")) else None
+    one_module = spec is not None and spec.submodule_search_locations is None
+    return module_of(__name__, "study", name, "" if one_module else f".{part}", needs=_NEEDS[part])
 
 
 _NEEDS = {"parameters": ("Parameters",), "plan": ("series",), "reporting": ("report",)}

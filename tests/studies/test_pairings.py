@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from slim_rl.core.errors import UserError
+from slim_rl.evaluation.config import EvaluateConfig
+from slim_rl.evaluation.series import Evaluation, Models
 from slim_rl.games import game_parameters, load_games
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.services import Services
-from slim_rl.studies.config import EvaluateConfig
 from slim_rl.studies.matches.parameters import Parameters
-from slim_rl.studies.matches.plan import series
-from slim_rl.studies.series import Evaluation, Models
+from slim_rl.studies.matches.plan import RANKED, series
 from tests.studies.runs import ECHO
 
 CHECKPOINTS = {name: Path(name) for name in ("base", "trained")}
@@ -37,11 +37,10 @@ def met(study=DEFAULTS, **evaluate):
     return {pair for pair in pairs if set(pair) <= models}, set(pairs)
 
 
-@pytest.mark.parametrize(("ranked", "snapshots"), [(0, 0), (1, 1), (2, 2), (4, 3), (99, 6)])
-def test_ranked_snapshots_play_each_other_the_last_one_among_them(ranked, snapshots):
-    models, _ = met(Parameters(ranked=ranked))
+def test_some_snapshots_play_each_other_the_last_one_among_them():
+    models, _ = met()
     playing = {name for pair in models for name in pair} - set(CHECKPOINTS)
-    assert len(playing) == snapshots and (not playing or max(SNAPSHOTS) in playing)
+    assert 1 < len(playing) <= RANKED and max(SNAPSHOTS) in playing
 
 
 @pytest.mark.parametrize("opponents", [(), ("random",)])

@@ -1,7 +1,6 @@
 """Checkpoints as an evaluation plays them: in this process, or in a server that speaks SGLang's interface."""
 
 import json
-import re
 import shutil
 import sys
 from contextlib import chdir, contextmanager
@@ -12,13 +11,13 @@ import yaml
 
 from slim_rl.analysis.comparison import grouped
 from slim_rl.engines import sglang
+from slim_rl.evaluation.config import EvaluateConfig
+from slim_rl.evaluation.series import Evaluation, Models, rounds
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.shards import read_frame
 from slim_rl.studies.accuracy.parameters import Parameters
-from slim_rl.studies.config import EvaluateConfig
-from slim_rl.studies.series import Evaluation, Models, rounds
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
 from stages import analyze, compare, evaluate, games
@@ -134,8 +133,6 @@ def test_each_game_has_its_report_and_one_page_links_them(two_games):
         assert f'<a href="data/{game}/report.html">{game}</a>' in page and metrics[game]["verdict"] in page
         folder = two_games / "reports/data" / game
         assert metrics[game]["verdict"] in (folder / "report.html").read_text()
-        shown = re.findall(r"!\[.*?\]\((.*?)\)", (folder / "report.md").read_text())
-        assert shown and all((folder / name).exists() for name in shown)
     assert (two_games / "reports/figures").is_dir()
 
 

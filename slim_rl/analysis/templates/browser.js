@@ -107,6 +107,10 @@
     if (document.activeElement && list.contains(document.activeElement)) view.firstChild.focus({preventScroll: true});
   }
 
+  // A task that the page shows elsewhere: both models beside each other.
+  for (const place of document.querySelectorAll("[data-task]"))
+    place.append(...data.episodes.filter((e) => e.game === place.dataset.task && e.player in {base: 1, trained: 1}).map(show));
+
   const players = [...new Set(data.episodes.map((e) => e.player))];
   const steps = [...new Set(data.episodes.filter((e) => e.player === "policy").map((e) => e.step))].sort((a, b) => a - b);
   controls.player.append(...players.map((p) => element("option", {value: p}, data.titles[p])));

@@ -7,79 +7,53 @@ from functools import cached_property
 from math import isnan
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, paired_difference, share, step_estimates
-from slim_rl.core.errors import UserError
+from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, share, step_estimates
+from slim_rl.evaluation.base_and_trained import MODELS, BaseAndTrained, Row, read_players
+from slim_rl.evaluation.study import Results
 from slim_rl.rollout.shards import Shard, shards
 from slim_rl.rollout.summary import pass_at_k
-from slim_rl.studies.accuracy.parameters import Parameters
-from slim_rl.studies.study import Found, rewarded
 
-MODELS = ("base", "trained")
 MOSTLY = 0.5
 """Share of the episodes from which on a policy has collapsed; see `Accuracy.collapsed`."""
-_OTHERS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard", "passed")
-"""Columns that are no means of their own, besides those of seats, their rewards, and calls by status."""
-
-
-def measured(frame: pd.DataFrame, player: str, pass_reward: float) -> pd.DataFrame:
-    """What `rewarded` gives, with `passed` (0 or 1), `truncated`, `malformed_calls` if the game counts calls by status,
-    and the game's metrics."""
-    frame = rewarded(frame, player)
-    passed, truncated = frame["reward"] >= pass_reward - 1e-9, frame["status"] == "truncated"
-    frame = frame.assign(truncated=truncated.astype(float), passed=passed.astype(float))
-    malformed = [column for column in frame if column.startswith("calls.")]
-    return frame.assign(malformed_calls=frame[malformed].sum(axis=1)) if malformed else frame
+_NO_MEANS = ("episode_id", "game_id", "game", "series", "arm", "step", "status", "error", "shard", "pass_rate")
+"""Columns that are not averaged, besides those of seats, their rewards, and calls by status."""
 
 
 @dataclass(frozen=True, eq=False)
-class Accuracy:
-    episodes: Mapping[str, pd.DataFrame]
-    """By model; see `measured`."""
-    failed: Mapping[str, int]
-    """Episodes of each model that failed and were not played again with success."""
-    training: pd.DataFrame
-    """Those of training; empty without any."""
+class Accuracy(BaseAndTrained):
+    """`episodes` and `training` have the columns of `graded`."""
+
     replies: Mapping[str, Counter[str]]
     """By model, all that it said in an episode, and in how many."""
+    right: float
+    """The least reward of a solved task."""
 
     @cached_property
     def means(self) -> list[str]:
         """Columns that are averaged: the reward, truncation, and the game's metrics."""
         every = dict.fromkeys(["reward", "truncated", *(c for f in self.episodes.values() for c in f)])
-        return [c for c in every if c not in _OTHERS and not c.startswith(("seat.", "reward.", "calls."))]
+        return [c for c in every if c not in _NO_MEANS and not c.startswith(("seat.", "reward.", "calls."))]
 
     @cached_property
     def rate(self) -> dict[str, Share]:
         """The pass rate of each model."""
-        return {model: share(frame, "passed") for model, frame in self.episodes.items()}
-
-    def mean(self, model: str, name: str) -> Estimate:
-        frame = self.episodes[model]
-        return estimate(frame if name in frame else frame.assign(**{name: np.nan}), name)
-
-    @cached_property
-    def gains(self) -> dict[str, Estimate]:
-        """Trained less base on the same tasks: the pass rate and the reward."""
-        base, trained = (self.episodes[model] for model in MODELS)
-        names = {"pass_rate": "passed", "reward": "reward"}
-        return {name: paired_difference(trained, base, column) for name, column in names.items()}
+        return {model: share(frame, "pass_rate") for model, frame in self.episodes.items()}
 
     @cached_property
     def pass_at(self) -> dict[str, dict[int, Estimate]]:
         """By model and k: the powers of 2 up to the samples of a task, and their number."""
-        found: dict[str, dict[int, Estimate]] = {}
+        rates: dict[str, dict[int, Estimate]] = {}
         for model, frame in self.episodes.items():
-            tasks = frame.groupby("game_id")["passed"].agg(["size", "sum"]).astype(int)
+            tasks = frame.groupby("game_id")["pass_rate"].agg(["size", "sum"]).astype(int)
             most = int(tasks["size"].max())
             for k in sorted({*(2**i for i in range(most.bit_length())), most}):
                 known = tasks[tasks["size"] >= k]
                 values = [pass_at_k(n, c, k) for n, c in known.itertuples(index=False)]
                 rows = pd.DataFrame({"game_id": known.index, "x": values})
-                found.setdefault(model, {})[k] = estimate(rows, "x")
-        return found
+                rates.setdefault(model, {})[k] = estimate(rows, "x")
+        return rates
 
     def repeated(self, model: str) -> float:
         """The share of episodes with the model's most common reply."""
@@ -102,7 +76,7 @@ class Accuracy:
     def outcome(self) -> str:
         if self.collapsed:
             return "collapsed"
-        gain = self.gains["pass_rate"]
+        gain = self.difference("pass_rate")
         if isnan(gain.low):
             return "too little data"
         return "improved" if gain.low > 0 else "worse" if gain.high < 0 else "no change shown"
@@ -113,9 +87,9 @@ class Accuracy:
             counts = " and ".join(
                 f"{len(self.replies[model])} {when}" for model, when in zip(MODELS, ("before", "after"), strict=True)
             )
-            reward = self.gains["reward"].text("+.3f")
+            reward = self.difference("reward").text("+.3f")
             return f"The policy has collapsed: {self.collapsed}. Distinct replies: {counts}; reward: a difference of {reward}."
-        gain, (before, after) = self.gains["pass_rate"], (f"{self.rate[model].mean:.1%}" for model in MODELS)
+        gain, (before, after) = self.difference("pass_rate"), (f"{self.rate[model].mean:.1%}" for model in MODELS)
         if self.outcome == "too little data":
             return f"Too little data: the models share {gain.games} held-out tasks."
         difference = f"a difference of {gain.text('+.3f')} over {gain.games} held-out tasks."
@@ -124,57 +98,61 @@ class Accuracy:
         verb = "raises" if self.outcome == "improved" else "lowers"
         return f"Training {verb} the pass rate from {before} to {after}, {difference}"
 
+    @property
+    def rows(self) -> list[Row]:
+        _, reward, count = super().rows
+        rate = Row("Pass rate", self.rate, ".1%", self.difference("pass_rate"))
+        every = sorted({k for by_k in self.pass_at.values() for k in by_k if k > 1})
+        at = [Row(f"Pass@{k}", {m: by_k[k] for m, by_k in self.pass_at.items() if k in by_k}, ".1%") for k in every]
+        others = [self.row(name, name.replace("_", " ").capitalize()) for name in self.means if name != "reward"]
+        replies = Row("Distinct replies", {model: str(len(self.replies[model])) for model in MODELS})
+        return [rate, *at, reward, *others, replies, count]
+
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Means over training with 95% intervals; a point pools WINDOW steps."""
-        names = ["passed", *(name for name in self.means if name in self.training)]
+        names = ["pass_rate", *(name for name in self.means if name in self.training)]
         return step_estimates(self.training, names, WINDOW)
 
-    @cached_property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """By file name."""
-        tables = {"players": pd.DataFrame([{"player": model, **self._numbers(model)} for model in MODELS])}
-        return tables | ({"training": self.curves} if len(self.training) else {})
-
-    @cached_property
+    @property
     def metrics(self) -> dict[str, Any]:
-        """By model, and their difference on the same tasks."""
-        comparison: dict[str, float] = {"tasks": self.gains["reward"].games}
-        for name, gain in self.gains.items():
-            comparison |= gain.numbers(f"{name}_difference")
-        return {**{model: self._numbers(model) for model in MODELS}, "comparison": comparison, "outcome": self.outcome}
+        return {**super().metrics, "outcome": self.outcome}
 
-    def _numbers(self, model: str) -> dict[str, float]:
-        numbers: dict[str, float] = {"episodes": len(self.episodes[model]), "failed": self.failed[model]}
-        numbers |= {"distinct_replies": len(self.replies[model]), "most_common_reply": self.repeated(model)}
-        numbers |= self.rate[model].numbers("pass_rate")
-        numbers |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[model].items()}
+    def numbers(self, player: str) -> dict[str, float]:
+        numbers = super().numbers(player)
+        numbers |= {"distinct_replies": len(self.replies[player]), "most_common_reply": self.repeated(player)}
+        numbers |= self.rate[player].numbers("pass_rate")
+        numbers |= {f"pass_at_{k}": value.mean for k, value in self.pass_at[player].items()}
         for name in self.means:
-            numbers |= self.mean(model, name).numbers(name)
+            numbers |= self.mean(player, name).numbers(name)
         return numbers
 
 
-def read_accuracy(found: Found) -> Accuracy:
+def graded(frame: pd.DataFrame, right: float) -> pd.DataFrame:
+    """What `rewarded` gives, with `pass_rate` (0 or 1), `truncated`, and `malformed_calls` if the game counts calls by
+    status."""
+    passed, truncated = frame["reward"] >= right - 1e-9, frame["status"] == "truncated"
+    frame = frame.assign(truncated=truncated.astype(float), pass_rate=passed.astype(float))
+    malformed = [column for column in frame if column.startswith("calls.")]
+    return frame.assign(malformed_calls=frame[malformed].sum(axis=1)) if malformed else frame
+
+
+def read_accuracy(results: Results) -> Accuracy:
     """The series `held-out`, and the episodes of training.
 
     Raises:
-        UserError: a model has no finished episode.
+        UserError: a model has no finished episode with a reward.
     """
-    assert isinstance(found.parameters, Parameters)
-    least, episodes, failed, replies = found.parameters.pass_reward, {}, {}, {}
+    right = getattr(results.game.taskset, "pass_reward", 1.0)
+    episodes, failed, training = read_players(results)
+    replies = {}
     for model in MODELS:
-        frame = found.series(f"held-out/{model}")
-        wrong = frame[frame["status"] == "failed"] if len(frame) else frame
-        if len(wrong) == len(frame):
-            folder = found.episodes / "held-out" / model
-            reason = f"the first failed with {wrong['error'].iloc[0]!r}" if len(wrong) else "`dvc repro` plays them"
-            raise UserError(f"There are no finished episodes in {folder} to analyze; {reason}.")
-        episodes[model], failed[model] = measured(frame, model, least), len(wrong)
-        said = (said for path in shards(found.episodes / "held-out" / model) for _, said in Shard(path).dialogues())
+        said = (said for path in shards(results.episodes / "held-out" / model) for _, said in Shard(path).dialogues())
         replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
-        if episodes[model].empty:
-            raise UserError(
-                f"No episode in {found.episodes / 'held-out' / model} has a reward, so there is no pass rate."
-            )
-    training = found.training()
-    return Accuracy(episodes, failed, measured(training, "policy", least) if len(training) else training, replies)
+    return Accuracy(
+        {model: graded(frame, right) for model, frame in episodes.items()},
+        failed,
+        graded(training, right) if len(training) else training,
+        {"pass_rate": "Pass rate", "reward": "Reward"},
+        replies,
+        right,
+    )

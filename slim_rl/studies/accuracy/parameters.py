@@ -8,5 +8,3 @@ from slim_rl.core.parameters import Section
 class Parameters(Section):
     samples: int = Field(4, ge=1)
     """Episodes of each held-out task; pass@k is known for k up to this."""
-    pass_reward: float = 1.0
-    """The least reward with which a task counts as solved."""

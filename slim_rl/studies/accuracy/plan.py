@@ -1,7 +1,7 @@
 """Both checkpoints on the held-out tasks, in the policy's seats."""
 
+from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.studies.accuracy.parameters import Parameters
-from slim_rl.studies.series import Evaluation, Series
 
 
 def series(run: Evaluation) -> list[Series]:

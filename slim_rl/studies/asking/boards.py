@@ -1,7 +1,7 @@
-"""Dialogues on their boards: two of them side by side on the page, and what its browser shows besides messages."""
+"""What the page's dialogue browser shows besides messages: the boards of both seats, and what was asked for."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -9,97 +9,23 @@ from markupsafe import Markup
 from slim_rl.analysis import dialogues
 from slim_rl.analysis.page import number
 from slim_rl.core.episode import Episode, Turn
+from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
 from slim_rl.games.matching.reader import Asked, Pair, classify
 from slim_rl.games.matching.rules import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
-from slim_rl.rollout.shards import Shard
 from slim_rl.studies.asking.measures import Sample, title
 
-_MODELS = ("base", "trained")
 _CHANGED = ["reward", "cells_asked"]
 
 
-class Cell(NamedTuple):
-    """A cell of the board that is drawn for a dialogue."""
-
-    text: str
-    """The score that the agent sees or its partner can tell; empty if neither knows it."""
-    seen: bool
-    """By the agent."""
-    rough: bool
-    """Whether the agent knows it roughly."""
-    asked: int
-    """Which of the cells asked for it was, from 1; 0 if it was not."""
-    final: bool
-    """Whether it is part of the last assignment."""
-
-
-class Line(NamedTuple):
-    own: bool
-    """Whether the agent says it."""
-    text: str
-
-
-class Dialogue(NamedTuple):
-    player: str
-    reward: float
-    cells_asked: int
-    rows: list[tuple[str, list[Cell]]]
-    """By reviewer."""
-    lines: list[Line]
-
-
-class SideBySide(NamedTuple):
-    game_id: str
-    papers: tuple[str, ...]
-    dialogues: list[Dialogue]
-
-
-def side_by_side(held_out: Mapping[str, Sample]) -> SideBySide | None:
-    """Both models on a typical board; None if they share none. Of the boards on which training changed the number of cells
-    asked for most nearly as on average, it is the one whose gain is nearest to the mean gain; the first by name of several."""
-    frames = [held_out[model].episodes.drop_duplicates("game_id").set_index("game_id") for model in _MODELS]
+def typical_board(held_out: Mapping[str, Sample]) -> str | None:
+    """The board closest to the average change in questions, then to the average gain; None if the models share none."""
+    frames = [held_out[model].episodes.drop_duplicates("game_id").set_index("game_id") for model in MODELS]
     changes = (frames[1][_CHANGED] - frames[0][_CHANGED]).dropna().sort_index()
     if changes.empty:
         return None
     off = (changes - changes.mean()).abs()
-    board = off[off["cells_asked"] == off["cells_asked"].min()]["reward"].idxmin()
-    shown = [_dialogue(model, held_out[model], frame.loc[board]) for model, frame in zip(_MODELS, frames, strict=True)]
-    return SideBySide(board, SHORT_PAPERS[: len(shown[0].rows)], shown)
-
-
-def _dialogue(player: str, sample: Sample, row: Any) -> Dialogue:
-    # An attempt that failed may stand before it, in the same shard.
-    *_, episode = Shard(sample.shards[int(row["shard"])]).episodes([row["episode_id"]])
-    boards, asked, final = _numbers(episode), _asked(episode, row["seat"]), _final(episode)
-    own = boards.get(row["seat"], np.zeros((0, 0), int))
-    rough = _numbers(episode, read_rough)[row["seat"]] if len(own) else own
-    other = next((board for seat, board in boards.items() if seat != row["seat"]), np.full_like(own, -1))
-    cells = [
-        [
-            Cell(
-                _shown(max(own[r, p], other[r, p])),
-                own[r, p] >= 0,
-                rough[r, p] >= 0,
-                next((n for n, (pair, _) in enumerate(asked, 1) if pair == (r, p)), 0),
-                final is not None and final[r] == p,
-            )
-            for p in range(len(own))
-        ]
-        for r in range(len(own))
-    ]
-    lines = [Line(turn.seat == row["seat"], _line(turn)) for turn in episode.turns]
-    return Dialogue(player, row["reward"], int(row["cells_asked"]), list(zip(REVIEWERS, cells, strict=False)), lines)
-
-
-def _shown(score: int) -> str:
-    return str(score) if score >= 0 else ""
-
-
-def _line(turn: Turn) -> str:
-    """What a turn says, without a message's tag; a proposal on one line."""
-    tag, _, rest = turn.text.partition("]")
-    return rest.strip() if tag == "[message" else turn.text.strip().replace("Proposal:\n", "").replace("\n", ", ")
+    return off[off["cells_asked"] == off["cells_asked"].min()]["reward"].idxmin()
 
 
 def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> Markup:
@@ -108,7 +34,11 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     if people:
         samples["humans"] = people
     chosen = dialogues.choose(
-        held_out["base"].episodes, held_out["trained"].episodes, training.episodes, people.episodes if people else None
+        held_out["base"].episodes,
+        held_out["trained"].episodes,
+        training.episodes,
+        people.episodes if people else None,
+        typical_board(held_out),
     )
     seats = {row.episode_id: row.seat for _, row in chosen}
     shown = [

@@ -1,10 +1,9 @@
-"""Which cells a player asked for, and when it stopped: its dialogue played again, with the value of every open cell.
+"""Which cells a player asked for: its dialogue played again, with the value of every open cell.
 
 The value of a cell is that of information (Howard 1966): by how much knowing its score is expected to improve the best
 assignment, see `slim_rl.games.matching.optimal`. A cell is open if the player neither sees it nor asked for it before.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -17,14 +16,11 @@ from slim_rl.games.matching.optimal import values_of_asking
 from slim_rl.games.matching.reader import Pair, asked_cells
 from slim_rl.games.matching.rules import InvalidTurn, MatchingGame, parse_turn
 
-COLUMNS = (
-    "rank", "ranked", "rank_unknown", "ranked_unknown", "chosen", "chosen_unknown", "pointless", "left",
-    "open", "open_stops", "spent", "spent_stops",
-)  # fmt: skip
+COLUMNS = ("rank", "ranked", "rank_unknown", "ranked_unknown", "chosen_unknown")
 
 
 def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_known: float) -> dict[str, float]:
-    """What a player chose in a game.
+    """What a player chose in a game, until it first proposed.
 
     Args:
         game: not begun; it is played.
@@ -35,31 +31,21 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
         `ranked`: how many cells that sums over. `rank_unknown`, `ranked_unknown`: the same for the cells of which it knew
-        nothing, among such cells. `chosen`: cells it asked for that were open; `chosen_unknown`: those of which it knew
-        nothing. `pointless`: cells of which no answer could change the assignment, or that the partner had no patience
-        for. `left`: the value of the best open cell when it first proposed, in percent of the best sum; 0 if it could
-        not ask any more, NaN if it never proposed. `open`, `spent`: turns until then in which the partner still told
-        scores, and in which it told none; `open_stops`, `spent_stops`: those in which it proposed.
+        nothing, among such cells. `chosen_unknown`: the open cells it asked for of which it knew nothing.
     """
-    found, stopped = dict.fromkeys(COLUMNS, 0.0) | {"left": math.nan}, False
+    sums, stopped = dict.fromkeys(COLUMNS, 0.0), False
     asked: list[Pair] = []
     for speaker, text in turns:
         if speaker == seat and not stopped:
-            place = "open" if _patience(game) > len(asked) else "spent"
-            found[place] += 1
-            cells = asked_cells(message_of(text), game.board.size)
-            if cells:
+            stopped = act_of(text) == "propose"
+            if cells := asked_cells(message_of(text), game.board.size):
                 least, most = game.bounds(seat)
-                worth, left = _worth(game, seat, asked, p_known), _patience(game) - len(asked)
-                _count(found, worth, most - least == TOP, cells, left)
+                _count(sums, _worth(game, seat, asked, p_known), most - least == TOP, cells)
                 asked += cells
-            elif act_of(text) == "propose":
-                found[f"{place}_stops"] += 1
-                found["left"], stopped = _left(game, _worth(game, seat, asked, p_known), len(asked)), True
         if game.turn is None:
             break
         game.step(text)
-    return found
+    return sums
 
 
 def with_choices(
@@ -105,36 +91,20 @@ def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float)
     return worth
 
 
-def _count(
-    found: dict[str, float], worth: np.ndarray, unknown: np.ndarray, cells: Sequence[Pair], patience: float
-) -> None:
+def _count(sums: dict[str, float], worth: np.ndarray, unknown: np.ndarray, cells: Sequence[Pair]) -> None:
     worth = worth.copy()
-    for number, cell in enumerate(cells):
+    for cell in cells:
         value, worth[cell] = worth[cell], np.nan
-        if not value > 0 or number >= patience:  # NaN where it was not open
-            found["pointless"] += 1
-        if np.isnan(value):
+        if np.isnan(value):  # it was not open
             continue
-        found["chosen"] += 1
-        _rank(found, "", value, worth)
+        _rank(sums, "", value, worth)
         if unknown[cell]:
-            found["chosen_unknown"] += 1
-            _rank(found, "_unknown", value, worth[unknown])
+            sums["chosen_unknown"] += 1
+            _rank(sums, "_unknown", value, worth[unknown])
 
 
-def _rank(found: dict[str, float], of: str, value: float, worth: np.ndarray) -> None:
+def _rank(sums: dict[str, float], of: str, value: float, worth: np.ndarray) -> None:
     others = worth[~np.isnan(worth)]
     if len(others):
-        found["rank" + of] += float(((others < value) + (others == value) / 2).mean())
-        found["ranked" + of] += 1
-
-
-def _left(game: MatchingGame, worth: np.ndarray, asked: int) -> float:
-    can_ask = asked < _patience(game) and game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
-    if not can_ask or np.isnan(worth).all():
-        return 0.0
-    return max(0.0, float(np.nanmax(worth))) / game.board.best_assignment_reward * 100
-
-
-def _patience(game: MatchingGame) -> float:
-    return np.inf if game.limits.patience is None else game.limits.patience
+        sums["rank" + of] += float(((others < value) + (others == value) / 2).mean())
+        sums["ranked" + of] += 1

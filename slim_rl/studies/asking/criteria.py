@@ -1,6 +1,5 @@
-"""The criteria of the verdict. Their numbers stand in one versioned file, how they are applied in `verdict.py`."""
+"""The criteria of the verdict. Their numbers stand in one versioned file, `criteria.yaml`."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,9 +8,6 @@ from pathlib import Path
 
 import yaml
 
-CRITERIA = "criteria.json"
-"""Beside an evaluation's episodes: which criteria stood when it was played."""
-
 
 @dataclass(frozen=True)
 class Criteria:
@@ -19,8 +15,6 @@ class Criteria:
 
     version: int
     fixed: datetime
-    sha256: str
-    """Of both files."""
     meanings: Mapping[str, str]
     min_games: float
     min_room: float
@@ -34,10 +28,8 @@ class Criteria:
 
 @cache
 def criteria() -> Criteria:
-    text, applied = (Path(__file__).with_name(name).read_bytes() for name in ("criteria.yaml", "verdict.py"))
-    given = yaml.safe_load(text)
-    each = given["criteria"]
+    file = yaml.safe_load(Path(__file__).with_name("criteria.yaml").read_bytes())
+    each = file["criteria"]
     values = {name: one["value"] for name, one in each.items()}
     meanings = {name: one["meaning"] for name, one in each.items()}
-    fixed = given["fixed"].astimezone(UTC)
-    return Criteria(given["version"], fixed, hashlib.sha256(text + applied).hexdigest(), meanings, **values)
+    return Criteria(file["version"], file["fixed"].astimezone(UTC), meanings, **values)

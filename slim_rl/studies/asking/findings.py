@@ -111,18 +111,6 @@ class Findings:
         }
 
     @cached_property
-    def stopping(self) -> pd.DataFrame:
-        """How often a model proposes where its partner still tells `some` scores, or `none`: `player`, `scores_left`,
-        `proposes` with its interval. Empty if the partner's patience does not vary."""
-        rows = []
-        for player in MODELS:
-            games = self.held_out[player].episodes
-            for scores_left, place in (("some", "open"), ("none", "spent")) if "patience" in self.varied else ():
-                share = estimate(games, f"{place}_stops", place)
-                rows.append({"player": player, "scores_left": scores_left} | share.interval("proposes"))
-        return pd.DataFrame(rows, columns=["player", "scores_left", "proposes", "proposes_low", "proposes_high"])
-
-    @cached_property
     def transferred(self) -> pd.DataFrame:
         """A row for each change and player: `change`, `player`, `reward`, `cells_asked`, `truncated`, `own_view`."""
         rows = []
@@ -155,7 +143,6 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, MEASURES[:2]),
         "follows": findings.follows,
-        "stopping": findings.stopping,
         "transfer": findings.transferred,
     }
     if findings.transplant:

@@ -28,6 +28,7 @@ import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.message import Message, Tool, text_of
+from slim_rl.evaluation.series import Policy
 from slim_rl.games.matching.board import TOP
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
@@ -37,7 +38,6 @@ from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.studies.asking.choices import act_of, message_of
-from slim_rl.studies.series import Policy
 
 MAX_SAMPLES = 20
 """Of a turn that asks for the wrong kind of score."""

@@ -65,23 +65,7 @@ MEASURES = (
         "share of the open cells that it asked for of which it knew nothing, not even roughly",
         ".0%",
         "chosen_unknown",
-        "chosen",
-    ),
-    Measure(
-        "left",
-        "Left",
-        "value of the best open cell when it stopped asking, in percent of the best sum, before its price; 0 if it could "
-        "not ask any more",
-        ".1f",
-    ),
-    Measure(
-        "pointless_share",
-        "Pointless",
-        "share of the cells that it asked for of which no answer could change the assignment, or for which the partner "
-        "had no patience left",
-        ".1%",
-        "pointless",
-        "cells_asked",
+        "useful_cells",
     ),
     Measure("truncated", "Out of turns", "share of games that ended at the limit of turns", ".1%"),
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),

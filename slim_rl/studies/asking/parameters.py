@@ -29,10 +29,8 @@ class Parameters(Section):
     """Held-out boards that base and trained model play again, each with the other one's questions, with as many
     questions, and with none; 0 leaves that out."""
     transfer_games: int = Field(256, ge=0)
-    """Boards of each game that training did not have: other wordings, limits, sizes, partners; 0 leaves them out. No
-    service plays them."""
-    probe_games: int = Field(64, ge=1)
-    """Held-out boards on which the partner's shyness is tested."""
+    """Boards of each game not seen in training: other wordings, another order of words, a partner that tells nothing,
+    one that knows nothing. 0 leaves them out. No service plays them."""
 
 
 def board_of(game: NamedGame) -> matching.Parameters:

@@ -1,7 +1,6 @@
 """What the study plays: who earns what, what asking is worth, what transfers, how shy the partner is, and what people
 did."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from slim_rl.core.game import Task
 from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import Section
 from slim_rl.core.player import Player, TextSeat
+from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
@@ -20,14 +20,13 @@ from slim_rl.games.matching.rules import Limits, MatchingGame
 from slim_rl.games.matching.scripted import MAX_TURNS, Prober
 from slim_rl.rollout.seating import PlayerMaker, Seat
 from slim_rl.rollout.shards import finished, write_shard
-from slim_rl.runtime.files import write_text
 from slim_rl.studies.asking import transfer
-from slim_rl.studies.asking.criteria import CRITERIA, criteria
 from slim_rl.studies.asking.forced import asking_maker, forbidden_maker, given_maker
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, Parameters, board_of
-from slim_rl.studies.series import Evaluation, Series
 
 HUMAN = Path("data/human/human_games.jsonl")
+PROBED = 64
+"""Held-out boards on which the partner's shyness is tested."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
 _LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
 
@@ -44,7 +43,7 @@ def series(run: Evaluation) -> list[Series]:
     """
     tasks, studied, opposite = run.tasks, run.parameters, partner(run.game)
     assert isinstance(studied, Parameters)
-    probed = [_without_limits(task) for task in tasks[: studied.probe_games]]
+    probed = [_without_limits(task) for task in tasks[:PROBED]]
     patient = board_of(run.game).model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}
     game = transfer.with_parameters(run.game, patient, run.seed)
     planned = [run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)]
@@ -160,12 +159,9 @@ def _prober(seat: Seat) -> Player:
 
 
 def finish(run: Evaluation) -> None:
-    """What people did on their boards, as episodes of the series `human-boards`; and the criteria as they stand now, so
-    that a later change shows."""
+    """What people did on their boards, as episodes of the series `human-boards`."""
     episodes = [_people(run.game.name, task) for task in human_games(HUMAN)]
     write_shard(run.folder / "human-boards/humans/00000.parquet", episodes)
-    fixed = criteria()
-    write_text(run.folder / CRITERIA, json.dumps({"version": fixed.version, "sha256": fixed.sha256}) + "\n")
 
 
 def inputs(parameters: Section) -> Sequence[Path]:

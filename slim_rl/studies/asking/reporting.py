@@ -1,6 +1,5 @@
 """The study's report: episodes in, figures, tables, metrics and pages out."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +8,13 @@ from typing import Any
 
 from slim_rl.analysis import page
 from slim_rl.analysis.comparison import Column, Compared, Point
+from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame
 from slim_rl.rollout.shards import began
 from slim_rl.studies.asking import figures
-from slim_rl.studies.asking.boards import sample_of_dialogues, side_by_side
+from slim_rl.studies.asking.boards import sample_of_dialogues, typical_board
 from slim_rl.studies.asking.choices import with_choices
-from slim_rl.studies.asking.criteria import CRITERIA, criteria
+from slim_rl.studies.asking.criteria import criteria
 from slim_rl.studies.asking.findings import MIN_BOARDS, VARIED, Findings, metrics, tables
 from slim_rl.studies.asking.measures import FOLDED, MEASURES, SHORT, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import board_of
@@ -25,16 +25,15 @@ from slim_rl.studies.asking.transfer import CHANGES
 from slim_rl.studies.asking.transfer import changes as changed_games
 from slim_rl.studies.asking.transplant import MODELS, Transplant, read_transplant
 from slim_rl.studies.asking.verdict import judge, pooled_evidence
-from slim_rl.studies.study import Found, Report
 
 QUESTION = "Does a language model learn when to ask, and what?"
 MAX_REPLAYED = 512
 """Boards on which a player's choices are judged."""
 
 
-def report(found: Found) -> Report:
+def report(results: Results) -> Report:
     """Raises UserError: base, trained and `bayes` have no episodes on held-out boards, or training has none."""
-    findings = read_findings(found)
+    findings = read_findings(results)
     curves = page.thinned(findings.curves, page.MAX_POINTS)
     drawn = {"training": figures.training_figure(curves, findings.held_out)}
     if not findings.follows.empty:
@@ -49,10 +48,11 @@ def report(found: Found) -> Report:
         dict(
             findings=findings,
             judged=findings.verdict,
-            shown=side_by_side(findings.held_out),
+            typical_board=typical_board(findings.held_out),
             dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
-            board=board_of(found.game),
-            fixed=_fixed(found),
+            board=board_of(results.game),
+            criteria=criteria(),
+            began=began(results.rollouts),
             title=title,
             measures=MEASURES,
             short=[m for m in MEASURES if m.name in SHORT],
@@ -61,7 +61,7 @@ def report(found: Found) -> Report:
             models=MODELS,
             varied=VARIED,
             min_boards=MIN_BOARDS,
-            changes=dict(changed_games(found.game)),
+            changes=dict(changed_games(results.game)),
             shy_kinds=KINDS,
             pairings=PAIRINGS,
             seat_measures=SEAT_MEASURES,
@@ -70,20 +70,20 @@ def report(found: Found) -> Report:
     )
 
 
-def read_findings(found: Found) -> Findings:
-    held_out = read_players(found.episodes / "held-out", ("base", "trained", "bayes"), found.processes)
-    training = read_sample(found.rollouts, ("policy",), found.processes, found.game.name)
-    human_boards = read_players(found.episodes / "human-boards", processes=found.processes)
-    transfer = found.episodes / "transfer"
+def read_findings(results: Results) -> Findings:
+    held_out = read_players(results.episodes / "held-out", ("base", "trained", "bayes"), results.processes)
+    training = read_sample(results.rollouts, ("policy",), results.processes, results.game.name)
+    human_boards = read_players(results.episodes / "human-boards", processes=results.processes)
+    transfer = results.episodes / "transfer"
     changes = [name for name in CHANGES if all((transfer / name / model).exists() for model in MODELS)]
     return Findings(
         training=training,
-        held_out={name: add_choices(sample, found.game) for name, sample in held_out.items()},
+        held_out={name: add_choices(sample, results.game) for name, sample in held_out.items()},
         human_boards=human_boards,
-        transplant=_transplant(found, held_out),
+        transplant=_transplant(results, held_out),
         transfer={name: read_players(transfer / name) for name in changes},
-        shyness=shyness(found.episodes / "partner/probe"),
-        selfplay=read_selfplay(found.episodes),
+        shyness=shyness(results.episodes / "partner/probe"),
+        selfplay=read_selfplay(results.episodes),
     )
 
 
@@ -96,22 +96,12 @@ def add_choices(sample: Sample, game: NamedGame) -> Sample:
     return replace(sample, episodes=episodes)
 
 
-def _transplant(found: Found, held_out: Mapping[str, Sample]) -> Transplant | None:
-    folder = found.episodes / "transplant"
+def _transplant(results: Results, held_out: Mapping[str, Sample]) -> Transplant | None:
+    folder = results.episodes / "transplant"
     if not folder.exists():
         return None
-    arms = read_sample(folder, MODELS, found.processes).episodes
+    arms = read_sample(folder, MODELS, results.processes).episodes
     return read_transplant(arms, {model: held_out[model].episodes for model in MODELS})
-
-
-def _fixed(found: Found) -> dict[str, Any]:
-    """Which criteria these are, and whether they stood when the run began and when it was evaluated."""
-    now, recorded = criteria(), found.episodes / CRITERIA
-    return {
-        "criteria": now,
-        "began": began(found.rollouts),
-        "evaluated_with": json.loads(recorded.read_text(encoding="utf-8")) if recorded.exists() else None,
-    }
 
 
 def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
@@ -126,22 +116,20 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
         return f"Not pooled: some of these runs were not judged by the criteria of version {criteria().version}."
     prefix = "comparison."
     runs = [{n.removeprefix(prefix): v for n, v in run.items() if n.startswith(prefix)} for run in metrics]
-    found = pooled_evidence(runs)
+    evidence = pooled_evidence(runs)
     outcomes = Counter(run.get("outcome") for run in metrics)
     each = "; ".join(f"{count}: {outcome}" for outcome, count in outcomes.most_common())
     errors = ", ".join(
         f"{what} {one.mean:+.3f} ± {one.se:.3f}"
         for what, one in (
-            ("over the base model", found.gain),
-            ("over the base model told not to stop", found.over_asking_on),
-            ("over the same, told also what to ask for", found.over_asking_unknown),
-            ("below the best player", found.regret),
+            ("over the base model", evidence.gain),
+            ("over the base model told not to stop", evidence.over_asking_on),
+            ("over the same, told also what to ask for", evidence.over_asking_unknown),
+            ("below the best player", evidence.regret),
         )
         if one.se > 0
     )
-    return (
-        f"{judge(found).text} Of {len(runs)} runs, {each}. Over runs, ± their standard error: {errors or 'no spread'}."
-    )
+    return f"{judge(evidence).text} Of {len(runs)} runs, {each}. Over runs, ± their standard error: {errors or 'no spread'}."
 
 
 _COLUMNS = (

@@ -11,8 +11,8 @@ from functools import cached_property
 import pandas as pd
 
 from slim_rl.analysis.statistics import Estimate, estimate
+from slim_rl.evaluation.base_and_trained import MODELS
 
-MODELS = ("base", "trained")
 ARMS = ("base-free", "trained-free", "base-given-trained", "trained-given-base", "base-as-many",
         "base-forbidden", "trained-forbidden")  # fmt: skip
 """MODEL-HOW: who plays, and what was taken from it."""

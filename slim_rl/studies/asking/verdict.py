@@ -9,11 +9,12 @@ does it choose how many questions, and which.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference, pooled, unknown
+from slim_rl.evaluation.base_and_trained import Criterion
 from slim_rl.studies.asking.criteria import Criteria, criteria
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN
 from slim_rl.studies.asking.transplant import Transplant
@@ -80,11 +81,6 @@ class Evidence:
         for name, value in vars(self).items():
             found |= value.numbers(name) if isinstance(value, Estimate) else {name: value}
         return found
-
-
-class Criterion(NamedTuple):
-    met: bool
-    text: str
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 from slim_rl.core.message import Message, Tool
 from slim_rl.core.player import Player
+from slim_rl.evaluation.series import Policy
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.rollout.seating import PlayerMaker, Seat
-from slim_rl.studies.series import Policy
 
 FORBIDDEN = "forbidden"
 

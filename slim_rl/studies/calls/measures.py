@@ -7,16 +7,17 @@ never calls does not gain most of what it gained, and forbidden to call it loses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
-from slim_rl.core.errors import UserError
+from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
+from slim_rl.evaluation.base_and_trained import MODELS, BaseAndTrained, Criterion, Row, read_players
+from slim_rl.evaluation.study import Results, rewarded
 from slim_rl.studies.calls.parameters import Parameters
-from slim_rl.studies.study import Found, rewarded
 
-MODELS = ("base", "trained")
+PRICES = (0.05, 0.1, 0.25, 0.5)
+"""Prices per call at which free play is valued."""
 MIN_TASKS = 100
 """With fewer there is no verdict."""
 MIN_RATIO = 2.0
@@ -29,22 +30,12 @@ MIN_SHARE = 0.5
 Outcome = Literal["supported", "calls more without gain", "gains without calling", "not supported", "too little data"]
 
 
-class Criterion(NamedTuple):
-    met: bool
-    text: str
-
-
 @dataclass(frozen=True, eq=False)
-class Calls:
-    episodes: Mapping[str, pd.DataFrame]
-    """Free play, by player."""
+class Calls(BaseAndTrained):
     arms: Mapping[str, Mapping[str, pd.DataFrame]]
     """By model and arm."""
-    training: pd.DataFrame
-    parameters: Parameters
-
-    def mean(self, player: str, name: str) -> Estimate:
-        return estimate(self.episodes[player], name)
+    references: tuple[str, ...]
+    """The first player never calls."""
 
     def price_of(self, player: str, price: float) -> Estimate:
         """The reward less `price` for each call."""
@@ -55,22 +46,9 @@ class Calls:
         return estimate(self.arms[model][arm], "reward")
 
     @cached_property
-    def calls(self) -> Estimate:
-        """Calls a task, trained less base."""
-        return paired_difference(self.episodes["trained"], self.episodes["base"], "calls")
-
-    @cached_property
-    def gain(self) -> Estimate:
-        """Reward, trained less base."""
-        return paired_difference(self.episodes["trained"], self.episodes["base"], "reward")
-
-    @cached_property
     def pays(self) -> Estimate | None:
         """Reward of the trained model less that of the player that never calls; None without such a player."""
-        reference = next(iter(self.parameters.references), None)
-        if reference is None:
-            return None
-        return paired_difference(self.episodes["trained"], self.episodes[reference], "reward")
+        return self.difference("reward", self.references[0]) if self.references else None
 
     @cached_property
     def worth(self) -> Estimate | None:
@@ -84,16 +62,17 @@ class Calls:
         (few, many), (low, high) = (
             tuple(self.episodes[model][column].mean() for model in MODELS) for column in ("calls", "reward")
         )
-        more = self.calls.low > 0 and self.calls.mean >= MIN_MORE and many >= MIN_RATIO * few
-        found = [
+        calls, gain = self.difference("calls"), self.difference("reward")
+        more = calls.low > 0 and calls.mean >= MIN_MORE and many >= MIN_RATIO * few
+        criteria = [
             Criterion(
                 bool(more),
-                f"It calls more: {many:.2f} calls a task after {few:.2f}, a difference of {self.calls.text('+.2f')}; "
+                f"It calls more: {many:.2f} calls a task after {few:.2f}, a difference of {calls.text('+.2f')}; "
                 f"required: at least twice as many, {MIN_MORE} more, and the interval above 0.",
             ),
             Criterion(
-                bool(self.gain.low > 0),
-                f"It earns more: reward {high:.3f} after {low:.3f}, a difference of {self.gain.text('+.3f')}; "
+                bool(gain.low > 0),
+                f"It earns more: reward {high:.3f} after {low:.3f}, a difference of {gain.text('+.3f')}; "
                 "required: the interval above 0.",
             ),
         ]
@@ -102,14 +81,14 @@ class Calls:
             (self.worth, "Calling is why: forbidden to call, the trained model earns less by"),
         ):
             if value is not None:
-                met = value.low > 0 and value.mean >= MIN_SHARE * self.gain.mean
+                met = value.low > 0 and value.mean >= MIN_SHARE * gain.mean
                 required = f"required: the interval above 0, and at least {MIN_SHARE:.0%} of the gain."
-                found.append(Criterion(bool(met), f"{text} {value.text('.3f')}; {required}"))
-        return tuple(found)
+                criteria.append(Criterion(bool(met), f"{text} {value.text('.3f')}; {required}"))
+        return tuple(criteria)
 
     @cached_property
     def outcome(self) -> Outcome:
-        if self.gain.games < MIN_TASKS:
+        if self.difference("reward").games < MIN_TASKS:
             return "too little data"
         more, gain, *because = (criterion.met for criterion in self.criteria)
         if more and gain and all(because):
@@ -121,75 +100,67 @@ class Calls:
     @cached_property
     def verdict(self) -> str:
         few, many = (self.episodes[model]["calls"].mean() for model in MODELS)
-        numbers = f"{many:.2f} calls a task after {few:.2f}, and a reward that differs by {self.gain.text('+.3f')}"
-        told = {
+        gain = self.difference("reward")
+        numbers = f"{many:.2f} calls a task after {few:.2f}, and a reward that differs by {gain.text('+.3f')}"
+        sentences = {
             "supported": f"Supported: training makes the policy call its tools, and that is why it earns more: {numbers}.",
             "gains without calling": f"Not supported: it earns more, but calling is not shown to be why: {numbers}.",
             "calls more without gain": f"Not supported: it calls more, but earns no more: {numbers}.",
             "not supported": f"Not supported: {numbers}.",
-            "too little data": f"Not supported: too little data. The models share {self.gain.games} tasks; "
+            "too little data": f"Not supported: too little data. The models share {gain.games} tasks; "
             f"{MIN_TASKS} are needed for a verdict.",
         }
-        return told[self.outcome]
+        return sentences[self.outcome]
 
-    @cached_property
-    def curves(self) -> pd.DataFrame:
-        """Calls and reward over training with 95% intervals; a point pools WINDOW steps."""
-        return step_estimates(self.training, ["reward", "calls"], WINDOW)
+    @property
+    def rows(self) -> list[Row]:
+        *means, count = super().rows
+        prices = [
+            Row(f"Reward at {price:g} a call", {player: self.price_of(player, price) for player in self.episodes})
+            for price in PRICES
+        ]
+        arms = [
+            Row(f"Reward, {arm}", {model: self.arm(model, arm) for model in MODELS if arm in self.arms[model]})
+            for arm in self.arms["trained"]
+        ]
+        return [*means, *prices, *arms, count]
 
-    @cached_property
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """By file name."""
-        players = [{"player": player, **self._numbers(player)} for player in self.episodes]
         arms = [
             {"player": model, "arm": arm, **self.arm(model, arm).numbers("reward")}
             for model, by_arm in self.arms.items()
             for arm in by_arm
         ]
-        tables = {"players": pd.DataFrame(players)}
-        tables |= {"arms": pd.DataFrame(arms)} if arms else {}
-        return tables | ({"training": self.curves} if len(self.training) else {})
+        return super().tables | ({"arms": pd.DataFrame(arms)} if arms else {})
 
-    @cached_property
+    @property
     def metrics(self) -> dict[str, Any]:
-        """By player, the arms of each model, and trained against base."""
-        values: dict[str, Any] = {player: self._numbers(player) for player in self.episodes}
-        for model, by_arm in self.arms.items():
-            for arm in by_arm:
-                values[model] |= self.arm(model, arm).numbers(f"reward_{arm}")
-        comparison: dict[str, float] = {"tasks": self.gain.games}
-        named = {"calls": self.calls, "reward": self.gain, "never_calls": self.pays, "forbidden": self.worth}
-        for name, value in named.items():
+        values = super().metrics
+        for name, value in {"never_calls": self.pays, "forbidden": self.worth}.items():
             if value is not None:
-                comparison |= value.numbers(f"{name}_difference")
-        return {**values, "comparison": comparison, "outcome": self.outcome}
+                values["comparison"] |= value.numbers(f"{name}_difference")
+        return {**values, "outcome": self.outcome}
 
-    def _numbers(self, player: str) -> dict[str, float]:
-        numbers: dict[str, float] = {"episodes": len(self.episodes[player])}
-        for name in ("calls", "reward"):
-            numbers |= self.mean(player, name).numbers(name)
-        for price in self.parameters.prices:
-            numbers[f"reward_at_price_{price:g}"] = self.price_of(player, price).mean
+    def numbers(self, player: str) -> dict[str, float]:
+        numbers = super().numbers(player)
+        numbers |= {f"reward_at_price_{price:g}": self.price_of(player, price).mean for price in PRICES}
+        for arm in self.arms.get(player, {}):
+            numbers |= self.arm(player, arm).numbers(f"reward_{arm}")
         return numbers
 
 
-def read_calls(found: Found) -> Calls:
+def read_calls(results: Results) -> Calls:
     """The series `held-out` and `intervention`, and the episodes of training.
 
     Raises:
         UserError: a player has no finished episode.
     """
-    assert isinstance(found.parameters, Parameters)
-    episodes, arms = {}, {}
-    for player in (*MODELS, *found.parameters.references):
-        frame = found.series(f"held-out/{player}")
-        episodes[player] = rewarded(frame, player) if len(frame) else frame
-        if episodes[player].empty:
-            folder = found.episodes / "held-out" / player
-            raise UserError(f"There are no finished episodes in {folder} to analyze; `dvc repro` plays them.")
+    assert isinstance(results.parameters, Parameters)
+    references, arms = results.parameters.references, {}
+    names = ["forbidden", *(f"forced-{k}" for k in results.parameters.forced)]
     for model in MODELS:
-        names = ["forbidden", *(f"forced-{k}" for k in found.parameters.forced)]
-        frames = {arm: found.series(f"intervention/{model}-{arm}") for arm in names}
+        frames = {arm: results.series(f"intervention/{model}-{arm}") for arm in names}
         arms[model] = {arm: rewarded(frame, model) for arm, frame in frames.items() if len(frame)}
-    training = found.training()
-    return Calls(episodes, arms, rewarded(training, "policy") if len(training) else training, found.parameters)
+    measures = {"calls": "Calls", "reward": "Reward"}
+    return Calls(*read_players(results, (*MODELS, *references)), measures, arms, references)

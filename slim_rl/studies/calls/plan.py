@@ -2,26 +2,30 @@
 
 from functools import partial
 
+from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.rollout.seating import PlayerMaker
 from slim_rl.studies.calls.forced import FORBIDDEN, forced_maker
 from slim_rl.studies.calls.parameters import Parameters
-from slim_rl.studies.series import Evaluation, Series
+
+CALLER = "calls"
+"""The game's player whose calls are forced upon the model."""
+TASKS = 512
+"""Held-out tasks that are played with calls forbidden or forced."""
 
 
 def series(run: Evaluation) -> list[Series]:
     parameters = run.parameters
     assert isinstance(parameters, Parameters)
-    few = run.tasks[: parameters.intervention_tasks]
-    forced = [f"forced-{k}" for k in parameters.forced] if parameters.caller else []
+    few, forced = run.tasks[:TASKS], [f"forced-{k}" for k in parameters.forced]
     planned = []
     for player in run.checkpoints:
         planned.append(run.series(f"held-out/{player}", run.tasks, run.seated(player)))
-        for arm in [FORBIDDEN, *forced] if few else []:
-            makers = {player: partial(_forced, run, player, arm, parameters.caller)}
+        for arm in (FORBIDDEN, *forced):
+            makers = {player: partial(_forced, run, player, arm)}
             planned.append(run.series(f"intervention/{player}-{arm}", few, run.seated(player), makers, arm=arm))
     references = parameters.references
     return planned + [run.series(f"held-out/{player}", run.tasks, run.seated(player)) for player in references]
 
 
-def _forced(run: Evaluation, player: str, arm: str, caller: str | None) -> PlayerMaker:
-    return forced_maker(arm, run.policy(player), caller)
+def _forced(run: Evaluation, player: str, arm: str) -> PlayerMaker:
+    return forced_maker(arm, run.policy(player), CALLER)

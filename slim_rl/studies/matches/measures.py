@@ -15,12 +15,12 @@ from slim_rl.analysis import statistics
 from slim_rl.analysis.statistics import Estimate, Share, paired_difference
 from slim_rl.analysis.titles import rule_of, step_of, title
 from slim_rl.core.errors import UserError
-from slim_rl.studies.study import Found
+from slim_rl.evaluation.base_and_trained import MODELS
+from slim_rl.evaluation.study import Results
 
 OUTCOMES = ("won", "drawn", "lost")
 UNFINISHED = "unfinished"
 """A limit of turns or tokens was reached first; such games count in shares and rewards, but not in ratings."""
-MODELS = ("base", "trained")
 EACH_OTHER = "each other"
 """The opponent of both models in a game that has no players of its own."""
 _RESAMPLES = 400
@@ -199,16 +199,16 @@ class Matches:
         return elo(self.played)
 
 
-def read_matches(found: Found) -> Matches:
+def read_matches(results: Results) -> Matches:
     """The series `matches`, what `finish` wrote, and the episodes of training.
 
     Raises:
         UserError: there are no games, or all failed.
     """
-    frame = found.series("matches")
+    frame = results.series("matches")
     frame = frame[frame["status"].isin(("completed", "truncated"))] if len(frame) else frame
     if frame.empty:
-        raise UserError(f"There are no finished games in {found.episodes / 'matches'}; `dvc repro` plays them.")
+        raise UserError(f"There are no finished games in {results.episodes / 'matches'}; `dvc repro` plays them.")
     ended = frame["status"] == "completed"
     seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
     parts = []
@@ -227,10 +227,10 @@ def read_matches(found: Found) -> Matches:
             "illegal_moves": frame.get(f"{seat}.illegal_moves", 0.0),
         }
         parts.append(pd.DataFrame(row))
-    solved = found.episodes / "solved.json"
+    solved = results.episodes / "solved.json"
     return Matches(
         pd.concat(parts, ignore_index=True),
-        found.training(),
+        results.training(),
         json.loads(solved.read_text(encoding="utf-8")) if solved.exists() else {},
     )
 

@@ -12,5 +12,3 @@ class Parameters(Section):
     """Players without a model that every model plays against; by default those that the game names."""
     snapshot_games: int = Field(100, ge=1)
     """Games of each pair in each seating. The trained model plays all held-out games unless it meets a snapshot."""
-    ranked: int = Field(4, ge=0)
-    """Snapshots that also play against other models."""

@@ -6,14 +6,17 @@ from itertools import combinations, product
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import HasOpponents, HasRules, Solved, Task
+from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import policy_seats
 from slim_rl.runtime.files import write_text
 from slim_rl.studies.matches.parameters import Parameters
-from slim_rl.studies.series import Evaluation, Series
+
+RANKED = 4
+"""Snapshots that also play against other models."""
 
 
 def series(run: Evaluation) -> list[Series]:
-    """Every checkpoint and snapshot against every opponent, and `ranked` of the snapshots against each other and the
+    """Every checkpoint and snapshot against every opponent, and RANKED of the snapshots against each other and the
     checkpoints. A pair plays each task twice, so that both play both seats, but a model only those that it is trained in.
     In these seats the game's rules, if it has some, meet every opponent, too.
 
@@ -28,7 +31,7 @@ def series(run: Evaluation) -> list[Series]:
     if not opponents and isinstance(run.game.taskset, HasOpponents):
         opponents = run.game.taskset.opponents
     models = [*run.checkpoints, *run.snapshots]
-    ranked = {*run.checkpoints, *_spread(list(run.snapshots), parameters.ranked)}
+    ranked = {*run.checkpoints, *_spread(list(run.snapshots), RANKED)}
     pairs = [(name, opponent) for name in models for opponent in opponents]
     if run.evaluate.temperature and not run.evaluate.server:
         pairs += [pair for pair in combinations(models, 2) if ranked.issuperset(pair)]
@@ -67,6 +70,4 @@ def finish(run: Evaluation) -> None:
 
 def _spread(names: list[str], count: int) -> list[str]:
     """At most `count` of `names`, evenly spread, the last one among them."""
-    if not count:
-        return []
     return names[::-1][:: max(1, -(-len(names) // count))]

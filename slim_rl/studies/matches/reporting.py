@@ -14,17 +14,18 @@ from slim_rl.analysis.comparison import Column, Compared, Point
 from slim_rl.analysis.figures import BLUE, GREY, VERMILLION, WIDTH, with_style
 from slim_rl.analysis.page import MAX_POINTS, thinned
 from slim_rl.analysis.titles import title
-from slim_rl.studies.matches.measures import MODELS, OUTCOMES, UNFINISHED, Matches, read_matches
-from slim_rl.studies.study import Found, Report
+from slim_rl.evaluation.base_and_trained import MODELS
+from slim_rl.evaluation.study import Report, Results
+from slim_rl.studies.matches.measures import OUTCOMES, UNFINISHED, Matches, read_matches
 
 _PLAYED = re.compile(r"trained\.([^.]+)\.([^.]+)\.reward")
 _SOLVED = "trained.exactly."
 
 
-def report(found: Found) -> Report:
-    matches = read_matches(found)
+def report(results: Results) -> Report:
+    matches = read_matches(results)
     return Report(
-        question=f"Does training make a better player of {found.game.name}?",
+        question=f"Does training make a better player of {results.game.name}?",
         verdict=matches.verdict,
         figures=_draw(matches),
         tables=matches.tables,

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from slim_rl.evaluation.config import EvaluateConfig
+from slim_rl.evaluation.series import Evaluation
 from slim_rl.players.config import ModelConfig
 from slim_rl.studies.asking.parameters import Parameters
-from slim_rl.studies.config import EvaluateConfig
-from slim_rl.studies.series import Evaluation
 from tests.studies.asking.made import GAMES, write_run
 from tests.studies.runs import report_on
 

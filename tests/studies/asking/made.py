@@ -1,7 +1,6 @@
 """Policies made to measure, and what they play: real games with the scripted partner, on disk as a run leaves them."""
 
 import asyncio
-import json
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,6 @@ from slim_rl.games.matching.partner import question
 from slim_rl.games.matching.rules import MUST_ANSWER
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import write_shard
-from slim_rl.studies.asking.criteria import CRITERIA
 from slim_rl.studies.asking.measures import read_sample
 from slim_rl.studies.asking.reporting import add_choices
 from slim_rl.studies.asking.transfer import CHANGES, changed
@@ -181,7 +179,6 @@ def write_run(folder, parameters=None, base=BASE, trained=TRAINED, steps=5):
     people[0].turns.insert(2, turn(PARTNER, "", f"[message] {LONG_WORDS}"))
     write(played / "human-boards/humans", people)
     write(played / "human-boards/bayes", play(game_of(size=8, selection="dialop"), "own-view", count=10))
-    (played / CRITERIA).write_text(json.dumps({"version": 0, "sha256": "of another file"}))
 
 
 def _hashable(parameters):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slim_rl.core.message import said
+from slim_rl.evaluation.series import Policy
 from slim_rl.games import load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.partner import question
@@ -17,7 +18,6 @@ from slim_rl.studies.asking.forced import (
     message_beginning,
     proposal_beginning,
 )
-from slim_rl.studies.series import Policy
 from tests.babbler import Scripted
 from tests.studies.asking import made
 

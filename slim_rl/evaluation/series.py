@@ -9,13 +9,13 @@ from typing import NamedTuple
 from slim_rl.core.game import Task
 from slim_rl.core.parameters import Section
 from slim_rl.engines.engine import Engine
+from slim_rl.evaluation.config import EvaluateConfig
 from slim_rl.games import NamedGame
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
 from slim_rl.rollout.context import check_context
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating, checkpoint_makers, service_makers
-from slim_rl.studies.config import EvaluateConfig
 
 Makers = Mapping[str, Callable[[], PlayerMaker]]
 """Players by name, made when their series is played."""

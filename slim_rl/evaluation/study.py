@@ -18,7 +18,7 @@ from slim_rl.games import NamedGame
 from slim_rl.rollout.shards import read_frame
 
 if TYPE_CHECKING:  # `analyze` loads no model
-    from slim_rl.studies.series import Evaluation, Series
+    from slim_rl.evaluation.series import Evaluation, Series
 
 
 def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
@@ -30,7 +30,7 @@ def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Found:
+class Results:
     """What a report is made from: the episodes of one game."""
 
     game: NamedGame
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Report:
-    """What a study found. The stage writes figures, tables and metrics, and fills in the pages."""
+    """What a study says of a run. The stage writes figures, tables and metrics, and fills in the page."""
 
     question: str
     verdict: str
@@ -65,9 +65,8 @@ class Report:
     tables: Mapping[str, pd.DataFrame]
     """By file name. A page shows every n-th row of long ones over training."""
     metrics: Mapping[str, Any]
-    templates: Path
-    """A folder with `report.html.j2` and `report.md.j2`, which extend `page.html.j2` and `page.md.j2` of
-    `slim_rl/analysis/templates`."""
+    templates: Path | None = None
+    """A folder with `report.html.j2`; without one the page is that of `study.html.j2` in `slim_rl/analysis/templates`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the templates use, besides what every page has; see `slim_rl.analysis.page.render`."""
 
@@ -86,9 +85,9 @@ class Plan(Protocol):
 
 
 class Reporting(Protocol):
-    """What was found."""
+    """What came of it. `compared` is optional; see `slim_rl.analysis.comparison.differences`."""
 
-    def report(self, found: Found) -> Report:
+    def report(self, results: Results) -> Report:
         """Raises UserError: there are no episodes to report on."""
 
     def compared(self, metrics: Sequence[Mapping[str, Any]]) -> Compared:

@@ -1,0 +1,1 @@
+"""What an evaluation consists of, and what all studies share."""
