@@ -57,15 +57,11 @@ def run(request, tmp_path):
 
 
 def test_the_verdict(run):
-    verdict = run.metrics["verdict"]
-    expected = {
-        "learns": "Supported: training makes the policy call its tools, and that is why",
-        "gains otherwise": "Not supported: it earns more, but calling is not shown to be why",
-        "calls for nothing": "Not supported: it calls more, but earns no more",
-        "control": "Not supported: it earns more, but calling is not shown to be why",
-        "few": "Not supported: too little data. The models share 60 tasks",
-    }
-    assert verdict.startswith(expected[run.name]) and verdict.split(":")[0] in run.html
+    outcome = {
+        "learns": "supported", "gains otherwise": "gains without calling", "control": "gains without calling",
+        "calls for nothing": "calls more without gain", "few": "too little data",
+    }  # fmt: skip
+    assert run.metrics["outcome"] == outcome[run.name] and run.metrics["verdict"] in run.html
     trained = run.metrics["trained"]
     assert trained["reward_at_price_0.1"] == pytest.approx(trained["reward"] - 0.1 * trained["calls"])
     arms = [trained["reward_forbidden"], trained["reward_forced-1"]]
