@@ -11,7 +11,7 @@ from random import Random
 from transformers import PreTrainedTokenizerFast
 
 from slim_rl.core.errors import GameFailed
-from slim_rl.core.game import Purpose, Task, series_seed
+from slim_rl.core.game import Purpose, Task, Taskset, series_seed
 from slim_rl.core.message import Message, Tool, ToolCall
 from slim_rl.core.parameters import GameParameters
 from slim_rl.core.tools import ToolGame
@@ -29,6 +29,7 @@ TOOLS = (
 class Parameters(GameParameters):
     call_seconds: float = 0.0
     """How long each call of a tool takes."""
+    step_seconds: float = 60.0
     failure_rate: float = 0.0
     """Share of the calls in which the tool server breaks."""
 
@@ -37,7 +38,7 @@ class EchoGame(ToolGame):
     def __init__(self, task: Task, parameters: Parameters, random: Random):
         super().__init__(task.game_id, [Message("system", SYSTEM), Message("user", PROMPT)], parameters.max_turns)
         self._word, self._parameters, self._random = task.state["word"], parameters, random
-        self._reward = 0.0
+        self._reward, self.step_seconds = 0.0, parameters.step_seconds
         self.closed = 0
 
     def tools(self, seat: str) -> tuple[Tool, ...]:
@@ -59,21 +60,22 @@ class EchoGame(ToolGame):
         self.closed += 1
 
 
-class Echoes:
+class Echoes(Taskset):
     """The taskset. It names no study. Failures are drawn anew whenever a task is played."""
 
     seats = ("solver",)
 
     def __init__(self, parameters: Parameters, seed: int):
-        self._parameters, self._seed, self._random = parameters, seed, Random(seed)
+        super().__init__(parameters, seed)
+        self._random = Random(seed)
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        random = Random(series_seed(self._seed, purpose))
+        random = Random(series_seed(self.seed, purpose))
         for number in range(count):
             yield Task(f"echo-{purpose}-{number}", PROMPT, {"word": random.choice(WORDS)})
 
     def load(self, task: Task) -> EchoGame:
-        return EchoGame(task, self._parameters, self._random)
+        return EchoGame(task, self.parameters, self._random)
 
 
 def taskset(parameters: Parameters, seed: int, variant: str) -> Echoes:

@@ -4,13 +4,13 @@ A game knows rules, messages and tools. It does not know models, tokens, or who 
 """
 
 import hashlib
-import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, get_args
 
 from slim_rl.core.message import Message, Tool, heard
-from slim_rl.core.player import TextPlayer
+from slim_rl.core.player import Player
 
 Purpose = Literal["train", "evaluate", "demonstrations"]
 
@@ -39,25 +39,31 @@ class Task:
     """All that `Taskset.load` needs, as JSON values."""
 
 
-class Game(Protocol):
+class Game(ABC):
     """One game being played. `play()` is its only caller; a game is used once."""
 
     game_id: str
     """The task's id."""
     seats: tuple[str, ...]
     """The names of the seats, in the order in which they move first."""
+    step_seconds: float = 60.0
+    """Time limit of each `observe` and `step`. An episode that exceeds it has failed."""
 
     @property
+    @abstractmethod
     def turn(self) -> str | None:
         """The seat that speaks next; None once the game is over."""
 
     @property
     def truncated(self) -> bool:
         """Whether the game ended because a limit was reached, not because its rules ended it."""
+        return False
 
     def tools(self, seat: str) -> Sequence[Tool]:
         """What `seat` may call; the same for the whole game."""
+        return ()
 
+    @abstractmethod
     async def observe(self, seat: str) -> Sequence[Message]:
         """Everything `seat` may see and has not seen yet. At its first call, that is its prompt.
 
@@ -65,6 +71,7 @@ class Game(Protocol):
             GameFailed: the environment broke.
         """
 
+    @abstractmethod
     async def step(self, message: Message) -> None:
         """Let the seat whose turn it is say `message`.
 
@@ -75,104 +82,35 @@ class Game(Protocol):
             GameFailed: the environment broke.
         """
 
+    @abstractmethod
     def rewards(self) -> Mapping[str, float] | None:
         """What each seat has earned so far; final once `turn` is None. None if nobody was given a reward: that is not
         a reward of 0, and the episode is left out of its group."""
 
     def metrics(self) -> Mapping[str, float]:
         """What the game reports of this episode, by name (questions asked, errors, ...)."""
+        return {}
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Free what the game holds. Called once, also for a game that failed."""
 
 
-class TextGame(Protocol):
-    """A game that is text alone and never waits. Its methods are those of `Game`, synchronous."""
+class TextGame(Game):
+    """A game that is text alone and never waits: plain methods in place of `observe` and `step`."""
 
-    game_id: str
-    seats: tuple[str, ...]
+    @abstractmethod
+    def read(self, seat: str) -> str:
+        """See `observe`."""
 
-    @property
-    def turn(self) -> str | None: ...
-
-    @property
-    def truncated(self) -> bool: ...
-
-    def observe(self, seat: str) -> str: ...
-
-    def step(self, text: str) -> None: ...
-
-    def rewards(self) -> Mapping[str, float]: ...
-
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-AnyGame = Game | TextGame
-
-
-def is_text_game(game: AnyGame) -> bool:
-    """Whether a game is a `TextGame`: its `step` is not a coroutine."""
-    return not inspect.iscoroutinefunction(game.step)
-
-
-class TextGameAdapter:
-    """A text game as a `Game`."""
-
-    def __init__(self, game: TextGame):
-        self._game = game
-        self.game_id, self.seats = game.game_id, game.seats
-
-    @property
-    def turn(self) -> str | None:
-        return self._game.turn
-
-    @property
-    def truncated(self) -> bool:
-        return self._game.truncated
-
-    def tools(self, seat: str) -> Sequence[Tool]:
-        return ()
+    @abstractmethod
+    def move(self, text: str) -> None:
+        """See `step`."""
 
     async def observe(self, seat: str) -> Sequence[Message]:
-        return heard(self._game.observe(seat))
+        return heard(self.read(seat))
 
     async def step(self, message: Message) -> None:
-        self._game.step(message.written)
-
-    def rewards(self) -> Mapping[str, float]:
-        return self._game.rewards()
-
-    def metrics(self) -> Mapping[str, float]:
-        return self._game.metrics()
-
-    async def close(self) -> None:
-        """A text game holds nothing."""
-
-
-def as_game(game: AnyGame) -> Game:
-    """`game` itself, or a text game in its adapter."""
-    return TextGameAdapter(cast(TextGame, game)) if is_text_game(game) else cast(Game, game)
-
-
-class Taskset(Protocol):
-    """Where a game's tasks come from.
-
-    A game's module makes one: `taskset(parameters, seed, variant)`.
-    """
-
-    seats: tuple[str, ...]
-    """Those of its games, in the order in which they move first."""
-    study: str
-    """The name of the study that judges it; see `slim_rl.studies`."""
-
-    def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        """`count` tasks; the same for the same parameters, seed and purpose."""
-
-    def load(self, task: Task) -> AnyGame:
-        """The game of a task, ready to be played. Raises ValueError, KeyError or TypeError if it is damaged."""
-
-
-# What only some tasksets can do. A caller asks with isinstance.
+        self.move(message.written)
 
 
 class Demonstration(NamedTuple):
@@ -199,38 +137,6 @@ class Demonstration(NamedTuple):
         return heard(observation) if isinstance(observation, str) else observation
 
 
-@runtime_checkable
-class Demonstrates(Protocol):
-    """A taskset whose games can be imitated: a tiny model is made from it, a checkpoint may be warmed up with it."""
-
-    words: Sequence[str]
-    """Where a tokenizer made for this game's language should cut, and nowhere else; with none of them it cuts between
-    all words. A move that is one token is one decision."""
-
-    def demonstrate(self, task: Task, seat: str) -> Demonstration:
-        """Legal play of `seat` in the game of a task; the same for the same task."""
-
-
-@runtime_checkable
-class Checked(Protocol):
-    """A taskset that can tell a damaged task without playing it."""
-
-    def check(self, task: Task) -> None:
-        """Raises ValueError, KeyError or TypeError if the task is damaged."""
-
-
-@runtime_checkable
-class HasPlayers(Protocol):
-    """A taskset whose games can be played without a model."""
-
-    def player(self, name: str, game: Any, seat: str, seed: int) -> Any:
-        """A player of `seat` without a model, by name; a `TextPlayer` if the game is a text game.
-
-        Raises:
-            ValueError: there is no player of this name; the sentence says who there is.
-        """
-
-
 class ChatRules(NamedTuple):
     """How a chat model takes a seat."""
 
@@ -239,31 +145,8 @@ class ChatRules(NamedTuple):
     repair: Callable[[str, str], str]
     """(observation, reply) -> the one turn in the reply; raises ValueError, with what would be right, if there
     is none."""
-    around: Callable[[TextPlayer], TextPlayer] = lambda player: player
+    around: Callable[[Player], Player] = lambda player: player
     """Wraps the player, to take the turns that need no model."""
-
-
-@runtime_checkable
-class SeatsChatModels(Protocol):
-    def chat_rules(self, seat: str) -> ChatRules:
-        """What a chat model in this seat is told, and what of its replies is a turn."""
-
-
-@runtime_checkable
-class HasOpponents(Protocol):
-    """A taskset of games with winners."""
-
-    opponents: tuple[str, ...]
-    """Players without a model that every model is measured against."""
-
-
-@runtime_checkable
-class HasRules(Protocol):
-    """A taskset of games with winners in which a simple rule may be all that a model learns."""
-
-    rules: Mapping[str, Sequence[str]]
-    """By seat, players without a model that follow a rule. Their names begin with `rule-` and say which. They meet the
-    opponents in the same games as the trained model, and the report says whether that beats the best of them."""
 
 
 class Decision(NamedTuple):
@@ -278,11 +161,68 @@ class Decision(NamedTuple):
     """The turns that it may take."""
 
 
-@runtime_checkable
-class Solved(Protocol):
-    """A taskset whose game can be solved exactly."""
+class Taskset(ABC):
+    """Where a game's tasks come from, and what is known about the game. Only `tasks` and `load` are needed.
 
-    def decisions(self) -> list[Decision]: ...
+    A game's module makes one: `taskset(parameters, seed, variant)`.
+    """
+
+    seats: tuple[str, ...]
+    """Those of its games, in the order in which they move first."""
+    study: str = "accuracy"
+    """The name of the study that judges it; see `slim_rl.studies`."""
+    opponents: Sequence[str] = ()
+    """Of a game with winners: players without a model that every model is measured against."""
+    rules: Mapping[str, Sequence[str]] = {}
+    """Of a game with winners in which a simple rule may be all that a model learns: by seat, players without a model
+    that follow a rule. Their names begin with `rule-` and say which. They meet the opponents in the same games as the
+    trained model, and the report says whether that beats the best of them."""
+
+    def __init__(self, parameters: Any, seed: int, variant: str = ""):
+        self.parameters, self.seed = parameters, seed
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Where a tokenizer made for this game's language should cut, and nowhere else; with none of them it cuts
+        between all words. A move that is one token is one decision."""
+        return ()
+
+    @abstractmethod
+    def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        """`count` tasks; the same for the same parameters, seed and purpose."""
+
+    @abstractmethod
+    def load(self, task: Task) -> Game:
+        """The game of a task, ready to be played. Raises ValueError, KeyError or TypeError if it is damaged."""
+
+    def check(self, task: Task) -> None:
+        """Raises ValueError, KeyError or TypeError if a task is damaged. Every task of a file is checked, so a game
+        that is slow to load checks in another way."""
+        self.load(task)
+
+    def demonstrate(self, task: Task, seat: str) -> Demonstration | None:
+        """Legal play of `seat` in the game of a task, the same for the same task: a tiny model is made from it, a
+        checkpoint may be warmed up with it. None if the game cannot be imitated."""
+        return None
+
+    def player(self, name: str, game: Any, seat: str, seed: int) -> Player:
+        """A player of `seat` without a model, by name.
+
+        Raises:
+            ValueError: there is no player of this name; the sentence says which there are.
+        """
+        raise ValueError(
+            f"it has no player {name!r}, nor any other one without a model; there are policy, pool, checkpoint:PATH and "
+            "service:NAME"
+        )
+
+    def chat_rules(self, seat: str) -> ChatRules | None:
+        """What a chat model in this seat is told, and what of its replies is a turn. None if it cannot take it."""
+        return None
+
+    def decisions(self) -> list[Decision]:
+        """Every decision of a game that can be solved exactly; none of any other game."""
+        return []
 
     def solve(self, probabilities: Sequence[Sequence[float]]) -> dict[str, float]:
         """What a policy is worth, exactly, in the game's own units, by name (`exploitability`, ...).
@@ -290,3 +230,4 @@ class Solved(Protocol):
         Args:
             probabilities: for each of `decisions()`, of each of its options, in order; each sums to 1.
         """
+        return {}

@@ -47,8 +47,6 @@ class GameParameters(Section):
     """null: the game's own."""
     max_turns: int = Field(20, ge=1)
     """Turns of all seats together. A game that reaches it is truncated."""
-    step_seconds: float = Field(60.0, gt=0)
-    """Time limit of one step of the game. An episode that exceeds it has failed."""
 
     @model_validator(mode="after")
     def _the_policy_plays(self) -> "GameParameters":

@@ -2,14 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
+from slim_rl.core.episode import TokenTrace
 from slim_rl.core.message import Message, Tool, said, text_of
 
 
-class Player(Protocol):
+class ContextFull(Exception):
+    """The dialogue no longer fits the model's context. The episode ends truncated."""
+
+
+class Interrupted(Exception):
+    """The engine was told to stop sampling. The dialogue can continue from there."""
+
+
+class Player(ABC):
     """Sits in one seat for one episode and remembers its own conversation."""
 
+    @property
+    def trace(self) -> TokenTrace | None:
+        """Its tokens, if they are to be trained on."""
+        return None
+
+    @abstractmethod
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         """The player's next turn, after reading what it has not seen yet.
 
@@ -18,44 +32,28 @@ class Player(Protocol):
 
         Raises:
             PlayerFailed: the engine or service failed; the player is not at fault.
+            ContextFull, Interrupted
         """
 
-    def recall(self, observation: Sequence[Message], message: Message) -> None:
+    def recall(self, observation: Sequence[Message], message: Message) -> None:  # noqa: B027
         """Take into memory a turn of its own from before an interruption."""
 
+    def resume(self, trace: TokenTrace) -> None:  # noqa: B027
+        """Continue from the trace of an interrupted episode, whose finished turns were recalled."""
 
-class TextPlayer(Protocol):
-    """A player of a text game: text in, text out."""
-
-    async def respond(self, observation: str) -> str:
-        """See `Player.respond`."""
-
-    def recall(self, observation: str, text: str) -> None:
-        """See `Player.recall`."""
+    def close(self) -> None:  # noqa: B027
+        """Free what the player holds, once the episode has ended."""
 
 
-class ScriptedPlayer(ABC):
-    """A text player without a model. Its turns depend only on its seed and on what it has read."""
+class ScriptedPlayer(Player):
+    """A player without a model that reads and says text. Its turns depend only on its seed and on what it has read."""
 
     @abstractmethod
     def turn(self, observation: str) -> str:
         """Its next turn."""
 
-    async def respond(self, observation: str) -> str:
-        return self.turn(observation)
-
-    def recall(self, observation: str, text: str) -> None:
-        self.turn(observation)
-
-
-class TextSeat:
-    """A text player as a `Player`."""
-
-    def __init__(self, player: TextPlayer):
-        self._player = player
-
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
-        return said(await self._player.respond(text_of(observation)))
+        return said(self.turn(text_of(observation)))
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
-        self._player.recall(text_of(observation), message.text)
+        self.turn(text_of(observation))

@@ -1,9 +1,10 @@
 """The base class of games with one seat that calls tools."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from slim_rl.core.game import Game
 from slim_rl.core.message import Message, Tool, ToolCall, heard
 
 _MISTAKES = {
@@ -18,8 +19,8 @@ class BadCall(Exception):
     """A well-formed call that the tool refuses, through the caller's mistake. The caller reads the message."""
 
 
-class ToolGame(ABC):
-    """A game of one seat that calls tools and then answers; see `slim_rl.core.game.Game`.
+class ToolGame(Game):
+    """A game of one seat that calls tools and then answers.
 
     A turn with tool calls runs them in order, whatever text is around them. A turn without any is the answer and ends
     the game. What is only in a thought is no call. A call that is malformed (also one that the turn limit cut), that
@@ -56,9 +57,6 @@ class ToolGame(ABC):
     @abstractmethod
     async def answer(self, text: str) -> str | None:
         """Take a turn without a call. Returns what the seat reads if that is not the end; None ends the game."""
-
-    @abstractmethod
-    def rewards(self) -> Mapping[str, float] | None: ...
 
     @property
     def turn(self) -> str | None:
@@ -101,6 +99,3 @@ class ToolGame(ABC):
     def metrics(self) -> Mapping[str, float]:
         wrong = {f"calls.{status}": self.calls[status] for status in (*_MISTAKES, "refused")}
         return {"turns": self._turns, "calls": self.calls.total(), **wrong}
-
-    async def close(self) -> None:  # noqa: B027
-        """Override it to free what the tools hold."""

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Taskset
+from slim_rl.core.game import Game, Task, Taskset
 from slim_rl.core.parameters import GameParameters
 from slim_rl.runtime.imports import module_of
 
@@ -15,6 +15,12 @@ class NamedGame(NamedTuple):
     """As the parameters have it: "chess", "cards:bridge", "my_package.my_game"."""
     parameters: GameParameters
     taskset: Taskset
+
+    def load(self, task: Task) -> Game:
+        """The game of a task; raises UserError if it is no `Game`."""
+        game = self.taskset.load(task)
+        _derived(self.name, game, Game, "Game or TextGame")
+        return game
 
 
 def game_parameters(name: str, given: Any) -> GameParameters:
@@ -35,7 +41,11 @@ def load_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str,
     """
     games = {}
     for name, given in parameters.items():
-        taskset = _module(name).taskset(given, seed, name.partition(":")[2])
+        module, (base, _, variant) = _module(name), name.partition(":")
+        if variant and not getattr(module, "VARIANTS", False):
+            raise UserError(f"The game {base} has no variants; name it {base}, not {name}.")
+        taskset = module.taskset(given, seed, variant)
+        _derived(name, taskset, Taskset, "Taskset")
         if len(given.seating) != len(taskset.seats):
             raise UserError(
                 f"games.{name}.seating names {len(given.seating)} players ({', '.join(given.seating)}), but the game "
@@ -59,3 +69,8 @@ def file_name(name: str) -> str:
 
 def _module(name: str) -> ModuleType:
     return module_of(__name__, "game", name.partition(":")[0], needs=("Parameters", "taskset"))
+
+
+def _derived(name: str, part: object, base: type, bases: str) -> None:
+    if not isinstance(part, base):
+        raise UserError(f"{type(part).__name__} of the game {name} does not derive from slim_rl.core.game's {bases}.")

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.core.player import Player
 from slim_rl.players.chat import ChatMessage, ChatService
 
 
-class ChatPlayer:
-    """A text player that asks a service for its turns.
+class ChatPlayer(Player):
+    """A player of text that asks a service for its turns.
 
     Args:
         system: the system prompt.
@@ -19,24 +21,30 @@ class ChatPlayer:
         self._service, self._repair, self._seed = service, repair, seed
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
 
-    async def respond(self, observation: str) -> str:
+    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
+        return said(await self._next(text_of(observation)))
+
+    async def _next(self, observation: str) -> str:
         self._messages.append({"role": "user", "content": observation})
         try:
             turn = await self._turn(observation, self._messages)
         except _Unusable as first:
             complaint = {"role": "user", "content": f"{first} Say it again, as exactly one turn."}
-            said = {"role": "assistant", "content": first.text}
+            unusable = {"role": "assistant", "content": first.text}
             self._service.ledger.add(asked_again=1)
             try:
-                turn = await self._turn(observation, [*self._messages, said, complaint])
+                turn = await self._turn(observation, [*self._messages, unusable, complaint])
             except _Unusable as second:
                 self._service.ledger.add(unusable_turns=1)
                 turn = second.text  # the game answers this mistake like any other
         self._messages.append({"role": "assistant", "content": turn})
         return turn
 
-    def recall(self, observation: str, text: str) -> None:
-        self._messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": text}]
+    def recall(self, observation: Sequence[Message], message: Message) -> None:
+        self._messages += [
+            {"role": "user", "content": text_of(observation)},
+            {"role": "assistant", "content": message.text},
+        ]
 
     async def _turn(self, observation: str, messages: Sequence[ChatMessage]) -> str:
         text, cut = await self._service.reply(messages, self._seed)

@@ -9,19 +9,12 @@ import numpy as np
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import PlayerFailed
 from slim_rl.core.message import Message, Tool, said
+from slim_rl.core.player import ContextFull, Interrupted, Player
 from slim_rl.engines.engine import Engine, EngineFailed, Sampling
 from slim_rl.players.renderer import Renderer
 
 
-class ContextFull(Exception):
-    """The dialogue no longer fits the model's context. The episode ends truncated."""
-
-
-class Interrupted(Exception):
-    """The engine was told to stop sampling. The dialogue can continue from there."""
-
-
-class PolicyPlayer:
+class PolicyPlayer(Player):
     """A conversation between one seat and an engine.
 
     What the policy sampled is never decoded and encoded again: new messages are rendered to tokens that continue the
@@ -33,8 +26,8 @@ class PolicyPlayer:
     """
 
     def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling, trained: bool = True):
-        self.trace = TokenTrace()
-        self.trained = trained
+        self._trace = TokenTrace()
+        self._trained = trained
         self._engine = engine
         self._renderer = renderer
         self._sampling = replace(sampling, stop_token_ids=renderer.stop_token_ids)
@@ -43,6 +36,10 @@ class PolicyPlayer:
         """Turns of a frozen model from before an interruption, to be read again before its next turn."""
         self._begun: int | None = None
         """The number of tokens sampled of a turn that was interrupted."""
+
+    @property
+    def trace(self) -> TokenTrace | None:
+        return self._trace if self._trained else None
 
     async def respond(
         self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
@@ -61,7 +58,7 @@ class PolicyPlayer:
         if self._begun is None:
             self._read([*self._heard(observation, tools), *beginning], at_least=1)
         sampled, self._begun = self._begun or 0, None
-        room = self._engine.max_context_tokens - len(self.trace.token_ids)
+        room = self._engine.max_context_tokens - len(self._trace.token_ids)
         if room < 1:
             raise ContextFull
         sampling = replace(
@@ -70,24 +67,23 @@ class PolicyPlayer:
             seed=_turn_seed(self._sampling.seed, self._turns, sampled),
         )
         try:
-            generation = await self._engine.generate(self.trace.token_ids, sampling)
+            generation = await self._engine.generate(self._trace.token_ids, sampling)
         except EngineFailed as error:
             raise PlayerFailed from error
-        self.trace.extend(generation.token_ids, generation.logprobs)
+        self._trace.extend(generation.token_ids, generation.logprobs)
         if generation.finish_reason == "abort":
             raise Interrupted
         self._turns += 1
-        turn = self.trace.token_ids[-sampled - len(generation.token_ids) :]
+        turn = self._trace.token_ids[-sampled - len(generation.token_ids) :]
         return self._renderer.parse([*beginning, *turn])
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
         self._turns += 1
-        if not self.trained:  # it has no trace to continue from
+        if not self._trained:  # it has no trace to continue from
             self._recalled.append((observation, message))
 
     def resume(self, trace: TokenTrace) -> None:
-        """Continue from the trace of an interrupted dialogue, whose finished turns were recalled."""
-        self.trace = trace
+        self._trace = trace
         starts = [i for i, step in enumerate(pairwise([0, *trace.loss_mask])) if step == (0, 1)]
         if len(starts) > self._turns:
             self._begun = len(trace.token_ids) - starts[-1]
@@ -101,7 +97,7 @@ class PolicyPlayer:
 
     def take_back(self, length: int) -> None:
         """Forget everything after the first `length` tokens of the dialogue."""
-        trace = self.trace
+        trace = self._trace
         for tokens in (trace.token_ids, trace.loss_mask, trace.logprobs):
             del tokens[length:]
 
@@ -111,14 +107,14 @@ class PolicyPlayer:
 
     def _read(self, token_ids: list[int], at_least: int = 0) -> None:
         """Append context, after which there must be room for `at_least` more tokens."""
-        if len(self.trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
+        if len(self._trace.token_ids) + len(token_ids) + at_least > self._engine.max_context_tokens:
             raise ContextFull
-        self.trace.extend(token_ids)
+        self._trace.extend(token_ids)
 
     def _heard(self, observation: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
-        if not self.trace.token_ids:
+        if not self._trace.token_ids:
             return self._renderer.opening(observation, tools)
-        cut = self.trace.token_ids[-1] not in self._renderer.stop_token_ids
+        cut = self._trace.token_ids[-1] not in self._renderer.stop_token_ids
         return [self._renderer.stop_token_ids[0]] * cut + self._renderer.continuation(observation)
 
 

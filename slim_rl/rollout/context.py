@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstrates, Task, as_game
+from slim_rl.core.game import Task
 from slim_rl.core.message import Tool, heard
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
@@ -24,11 +24,11 @@ def check_context(
     """
     longest = tasks.longest if isinstance(tasks, TaskFile) else max(tasks, key=lambda task: len(task.prompt))
     for seat in policy_seats(game):
-        if not isinstance(game.taskset, Demonstrates):
+        shown = game.taskset.demonstrate(longest, seat)
+        if shown is None:
             prompt = len(renderer.opening(heard(longest.prompt), _tools(game, longest, seat)))
             _check(longest, prompt, 0, max_turn_tokens, max_context_tokens)
             continue
-        shown = game.taskset.demonstrate(longest, seat)
         prompt = len(renderer.opening(shown.read(0), shown.tools))
         turn = 0
         if shown.turns:
@@ -44,7 +44,7 @@ def check_context(
 
 
 def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
-    loaded = as_game(game.taskset.load(task))
+    loaded = game.load(task)
     try:
         return loaded.tools(seat)
     finally:

@@ -8,42 +8,37 @@ from typing import Any, TypeVar
 
 from slim_rl.core.episode import Episode, Status, Turn
 from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
-from slim_rl.core.game import AnyGame, Game, as_game
-from slim_rl.core.player import Player
-from slim_rl.players.policy import ContextFull, Interrupted, PolicyPlayer
+from slim_rl.core.game import Game
+from slim_rl.core.player import ContextFull, Interrupted, Player
 
 T = TypeVar("T")
 CLOSE_SECONDS = 5.0
 """Time limit of a game's `close`, so that a dead server holds up no interruption."""
 
 
-async def play(episode: Episode, game: AnyGame, players: Mapping[str, Player], step_seconds: float = 60.0) -> Episode:
+async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> Episode:
     """Play `game` to its end and fill in `episode`, which comes with its names.
 
     An interrupted episode continues where it stopped; game and players are new, and its turns are repeated for them.
     An `EpisodeFailed` ends the episode as `failed`: it has no rewards and cannot be trained on.
-
-    Args:
-        step_seconds: time limit of each call of the game's `observe` and `step`.
     """
-    waiting = as_game(game)
-    policies = {seat: player for seat, player in players.items() if isinstance(player, PolicyPlayer)}
     try:
-        await _recall(episode, waiting, players, step_seconds)
+        await _recall(episode, game, players)
         for seat, trace in episode.traces.items():
-            policies[seat].resume(trace)
-        episode.status = await _take_turns(episode, waiting, players, step_seconds)
+            players[seat].resume(trace)
+        episode.status = await _take_turns(episode, game, players)
         if episode.status != "aborted":
-            episode.rewards = _rewards(waiting, episode.game)
-            episode.metrics = {name: float(value) for name, value in waiting.metrics().items()}
-        episode.traces = {seat: policy.trace for seat, policy in policies.items() if policy.trained}
+            episode.rewards = _rewards(game, episode.game)
+            episode.metrics = {name: float(value) for name, value in game.metrics().items()}
+        traces = {seat: player.trace for seat, player in players.items()}
+        episode.traces = {seat: trace for seat, trace in traces.items() if trace is not None}
     except EpisodeFailed as error:
         fail(episode, error)
     finally:
-        for policy in policies.values():
-            policy.close()
+        for player in players.values():
+            player.close()
         with suppress(GameFailed):  # the episode has ended, so this cannot change it
-            await _within(min(step_seconds, CLOSE_SECONDS), waiting.close())
+            await _within(min(game.step_seconds, CLOSE_SECONDS), game.close())
     return episode
 
 
@@ -55,13 +50,13 @@ def fail(episode: Episode, error: EpisodeFailed) -> Episode:
     return episode
 
 
-async def _take_turns(episode: Episode, game: Game, players: Mapping[str, Player], seconds: float) -> Status:
+async def _take_turns(episode: Episode, game: Game, players: Mapping[str, Player]) -> Status:
     try:
         while (seat := game.turn) is not None:
-            observation = tuple(await _within(seconds, game.observe(seat)))
+            observation = tuple(await _within(game.step_seconds, game.observe(seat)))
             message = await players[seat].respond(observation, game.tools(seat))
             episode.turns.append(Turn(seat, observation, message))
-            await _within(seconds, game.step(message))
+            await _within(game.step_seconds, game.step(message))
     except ContextFull:
         return "truncated"
     except Interrupted:
@@ -69,13 +64,13 @@ async def _take_turns(episode: Episode, game: Game, players: Mapping[str, Player
     return "truncated" if game.truncated else "completed"
 
 
-async def _recall(episode: Episode, game: Game, players: Mapping[str, Player], seconds: float) -> None:
+async def _recall(episode: Episode, game: Game, players: Mapping[str, Player]) -> None:
     for turn in episode.turns:
-        observation = tuple(await _within(seconds, game.observe(turn.seat)))
+        observation = tuple(await _within(game.step_seconds, game.observe(turn.seat)))
         if observation != turn.observation:
             raise GameFailed("NotRepeated: the game does not answer the same turns as before the interruption")
         players[turn.seat].recall(turn.observation, turn.message)
-        await _within(seconds, game.step(turn.message))
+        await _within(game.step_seconds, game.step(turn.message))
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import EpisodeFailed, UserError
-from slim_rl.core.game import AnyGame, HasPlayers, SeatsChatModels, Task, is_text_game, seed_of
-from slim_rl.core.player import Player, TextSeat
+from slim_rl.core.game import Game, Task, seed_of
+from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games import NamedGame
 from slim_rl.players.config import ModelConfig
@@ -41,7 +41,7 @@ class Seat(NamedTuple):
     """A seat to be taken."""
 
     name: str
-    game: AnyGame
+    game: Game
     of: NamedGame
     request: Request
     seed: int
@@ -83,7 +83,7 @@ class Seating:
             step=request.step,
         )
         try:
-            game = of.taskset.load(request.task)
+            game = of.load(request.task)
         except EpisodeFailed as error:
             return fail(episode, error)
         players = {
@@ -92,7 +92,7 @@ class Seating:
             )
             for seat, name in seating.items()
         }
-        episode = await play(episode, game, players, of.parameters.step_seconds)
+        episode = await play(episode, game, players)
         reward = of.parameters.reward_function
         if reward is not None and (reward.scope == "episode" or request.series):  # an evaluation has no groups
             await judge(reward, [episode], [request.task])
@@ -125,10 +125,10 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
         def make(seat: Seat) -> Player:
             from slim_rl.players.chat_player import ChatPlayer
 
-            if not isinstance(seat.of.taskset, SeatsChatModels):
-                raise UserError(f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it.")
             rules = seat.of.taskset.chat_rules(seat.name)
-            return TextSeat(rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed)))
+            if rules is None:
+                raise UserError(f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it.")
+            return rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed))
 
         return make
 
@@ -153,15 +153,9 @@ def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) 
 
 def _scripted(name: str) -> PlayerMaker:
     def make(seat: Seat) -> Player:
-        if not isinstance(seat.of.taskset, HasPlayers):
-            raise UserError(
-                f"There is no player {name!r}: the game {seat.of.name} has no scripted players; there are policy, "
-                "pool, checkpoint:PATH and service:NAME."
-            )
         try:
-            player = seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
+            return seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
         except ValueError as error:
-            raise UserError(str(error)) from None
-        return TextSeat(player) if is_text_game(seat.game) else player
+            raise UserError(f"The game {seat.of.name} cannot seat {name}: {str(error).removesuffix('.')}.") from None
 
     return make

@@ -18,9 +18,10 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
-from slim_rl.core.game import AnyGame, Purpose, Task, as_game
+from slim_rl.core.game import Game, Purpose, Task
 from slim_rl.core.message import Message, Tool, ToolCall, said, text_of
 from slim_rl.core.parameters import GameParameters
+from slim_rl.core.player import Player
 from slim_rl.core.tools import ToolGame
 from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.seating import Request, Seat, Seating
@@ -57,7 +58,7 @@ class Body(BaseModel):
     task_id: str | None = None
 
 
-class Session:
+class Session(Player):
     """One episode, whose policy is on the other end of the line: a player whose turns come in calls."""
 
     def __init__(self, game: NamedGame, task: Task, seed: int):
@@ -80,9 +81,6 @@ class Session:
         self._observations.put_nowait(observation)
         return await self._messages.get()
 
-    def recall(self, observation: Sequence[Message], message: Message) -> None:
-        """Never called: no episode of a server was begun before."""
-
     async def prompt(self) -> Sequence[Message]:
         """What the policy reads first. Raises GameFailed."""
         async with self._lock:
@@ -104,7 +102,7 @@ class Session:
             except Refused as error:
                 return {"ok": False, "error": str(error), "reason": error.reason}
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         self._playing.cancel()
         await asyncio.wait([self._playing])
 
@@ -124,7 +122,7 @@ class Session:
 
     def _turn(self, name: str, arguments: Mapping[str, Any]) -> Message:
         """A call as a message of the policy."""
-        tools = as_game(self._seat.game).tools(self._seat.name)
+        tools = self._seat.game.tools(self._seat.name)
         speaks, argument = ("answer", "message") if tools else ("say", "text")
         if name == speaks:
             if not isinstance(arguments.get(argument), str) or len(arguments) != 1:
@@ -143,7 +141,7 @@ class Session:
             raise GameFailed("SessionGone: the session was deleted")
         if (episode := self._playing.result()).status == "failed":
             raise GameFailed(episode.error)
-        return await as_game(self._seat.game).observe(self._seat.name)
+        return await self._seat.game.observe(self._seat.name)
 
 
 class Server:
@@ -216,7 +214,7 @@ class Server:
     async def _delete(self, request: web.Request) -> web.Response:
         sid = _sid(request)
         if session := self.sessions.pop(sid, None):
-            await session.close()
+            await session.end()
         return web.json_response({"sid": sid})
 
     async def _splits(self, request: web.Request) -> web.Response:
@@ -296,13 +294,13 @@ class Server:
             while True:
                 await asyncio.sleep(5)
                 for sid in [sid for sid, s in self.sessions.items() if _now() - s.touched > STALE_SECONDS]:
-                    await self.sessions.pop(sid).close()
+                    await self.sessions.pop(sid).end()
 
         reaping = asyncio.create_task(reap())
         yield
         reaping.cancel()
         for session in self.sessions.values():
-            await session.close()
+            await session.end()
 
 
 async def stream(
@@ -376,9 +374,9 @@ def _blocks(text: str) -> list[dict[str, Any]]:
     return [{"text": text, "type": "text"}]
 
 
-def tools_of(game: AnyGame, seat: str) -> dict[str, Any]:
+def tools_of(game: Game, seat: str) -> dict[str, Any]:
     """The tools of a seat: the game's own, and `answer` for its final message; or `say`."""
-    tools = as_game(game).tools(seat)
+    tools = game.tools(seat)
     say = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     terminal = {"name": "answer", "arg": "message", "description": "Ends the episode."} if tools else None
     return {

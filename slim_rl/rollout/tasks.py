@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Checked, Purpose, Task
+from slim_rl.core.game import Purpose, Task
 from slim_rl.games import NamedGame, file_name
 from slim_rl.runtime.files import write_whole
 
@@ -106,8 +106,7 @@ class TaskFile(Sequence[Task]):
     def _checked(self, number: int, read: Any) -> Task:
         try:
             task = _task(read if isinstance(read, dict) else json.loads(read))
-            if isinstance(self._game.taskset, Checked):
-                self._game.taskset.check(task)
+            self._game.taskset.check(task)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise self._damaged(number, reason) from None

@@ -13,7 +13,7 @@ from slim_rl.slime.observability import trace_span
 _LOOK_SECONDS = 0.5
 
 
-class Partner:
+class Partner(Player):
     """Stops waiting for the player once SLIME has enough samples: an episode that is not needed costs no call. SLIME's
     trace shows the time of each turn.
 
@@ -24,7 +24,6 @@ class Partner:
 
     def __init__(self, player: Player, name: str, sample: Sample, aborted: Callable[[], bool]):
         self._player, self._name, self._sample, self._aborted = player, name, sample, aborted
-        self.recall = player.recall
 
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         """See `Player.respond`. Raises Interrupted."""
@@ -38,3 +37,9 @@ class Partner:
             return turn.result()
         finally:
             turn.cancel()
+
+    def recall(self, observation: Sequence[Message], message: Message) -> None:
+        self._player.recall(observation, message)
+
+    def close(self) -> None:
+        self._player.close()

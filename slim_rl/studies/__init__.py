@@ -14,13 +14,10 @@ from slim_rl.core.game import Taskset
 from slim_rl.core.parameters import Section
 from slim_rl.runtime.imports import folders_in, module_of
 
-DEFAULT = "accuracy"
-"""The study of a game that names none."""
-
 
 def study_of(taskset: Taskset) -> str:
     """The name of the study that judges a game."""
-    return getattr(taskset, "study", DEFAULT)
+    return taskset.study
 
 
 def study_parameters(name: str, given: Any) -> Section:

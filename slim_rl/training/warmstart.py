@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstrates, Demonstration
+from slim_rl.core.game import Demonstration
 from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.players.renderer import Renderer
@@ -51,14 +51,6 @@ class Demonstrations:
         drawn = list(islice(draw(weights), count))
         self._drawn = drawn[count - last_seat :] + drawn[: count - last_seat]
         counts = Counter(name for name, _ in drawn)
-        self._tasksets: dict[str, Demonstrates] = {}
-        for name, game in games.items():
-            if not isinstance(game.taskset, Demonstrates):
-                raise UserError(
-                    f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there, "
-                    "without warmstart.checkpoint."
-                )
-            self._tasksets[name] = game.taskset
         self._tasks = {name: list(game.taskset.tasks("demonstrations", counts[name])) for name, game in games.items()}
 
     def __len__(self) -> int:
@@ -79,12 +71,18 @@ class Demonstrations:
     @property
     def words(self) -> list[str]:
         """Where a tokenizer for these games should cut; empty if one of them has no such places."""
-        words = [taskset.words for taskset in self._tasksets.values()]
+        words = [taskset.words for taskset in (game.taskset for game in self._games.values())]
         return list(dict.fromkeys(word for of_one in words for word in of_one)) if all(words) else []
 
     def _show(self, name: str, place: int, seat: int) -> Demonstration:
         seats = policy_seats(self._games[name])
-        return self._tasksets[name].demonstrate(self._tasks[name][place], seats[seat % len(seats)])
+        shown = self._games[name].taskset.demonstrate(self._tasks[name][place], seats[seat % len(seats)])
+        if shown is None:
+            raise UserError(
+                f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there, "
+                "without warmstart.checkpoint."
+            )
+        return shown
 
 
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4

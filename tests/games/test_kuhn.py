@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slim_rl.core.game import HasOpponents, Solved
+from slim_rl.core.message import heard, said
 from slim_rl.games.kuhn.tasks import KuhnTaskset, card_of
 from slim_rl.games.kuhn.theory import INFORMATION_SETS, equilibrium, options
 from slim_rl.games.textarena.parameters import Parameters
@@ -50,7 +50,7 @@ def test_every_hand_pays_what_the_textbook_says(taskset, deal, hand):
     for n, move in enumerate(hand.split()):
         assert game.turn == ("first", "second")[n % 2] and game.rewards() == {"first": 0, "second": 0}
         assert f"[{move}]" in taskset.legal_moves(game)
-        game.step(f"[{move}]")
+        game.move(f"[{move}]")
     chips = HANDS[hand]["JQK".index(deal[0]) < "JQK".index(deal[1])]
     assert game.turn is None and not game.truncated
     assert game.rewards() == {"first": chips, "second": -chips}
@@ -64,8 +64,8 @@ def test_no_seat_learns_the_others_card(taskset, hand):
         for deal in (deal for deal in DEALS if deal[taskset.seats.index(seat)] == card):
             game, seen = dealt(taskset, deal), []
             for move in hand.split():
-                seen += [game.observe(seat)] if game.turn == seat else []
-                game.step(f"[{move}]")
+                seen += [game.read(seat)] if game.turn == seat else []
+                game.move(f"[{move}]")
             read.add(tuple(seen))
         assert len(read) == 1
         (seen,) = read
@@ -77,12 +77,12 @@ def test_a_seat_that_loses_by_illegal_moves_loses_its_ante(taskset, spiral, hist
     for rules, tries in ((taskset, 2), (spiral, 1)):
         game = rules.deal(0)
         for move in history.split():
-            game.step(f"[{move}]")
+            game.move(f"[{move}]")
         offender = game.turn
         other = "second" if offender == "first" else "first"
         for _ in range(tries):
             assert game.turn == offender
-            game.step("[raise] or [call] or what?" if not history.endswith("bet") else "[check]")
+            game.move("[raise] or [call] or what?" if not history.endswith("bet") else "[check]")
         assert game.turn is None
         assert game.rewards() == ({offender: -1, other: 1} if tries == 2 else {offender: -1.5, other: 0.5})
         assert game.metrics()[f"{offender}.illegal_moves"] == tries
@@ -91,7 +91,7 @@ def test_a_seat_that_loses_by_illegal_moves_loses_its_ante(taskset, spiral, hist
 def test_the_word_call_without_a_bet_raises_no_stakes(taskset):
     game = dealt(taskset, ("K", "J"))
     for text in ("[check] Player 0, submitted move: '[call]'.", "[check]"):
-        game.step(text)
+        game.move(text)
     assert game.rewards() == {"first": 1, "second": -1}
 
 
@@ -106,10 +106,10 @@ def test_decisions_are_the_twelve_that_play_leads_to(taskset):
         talk = {seat: ([], []) for seat in taskset.seats}
         while (seat := game.turn) is not None:
             observations, turns = talk[seat]
-            observations.append(game.observe(seat))
+            observations.append(game.read(seat))
             met.add((seat, *observations, *turns))
             turns.append(taskset.random_move(game, rng))
-            game.step(turns[-1])
+            game.move(turns[-1])
     assert met == {(decision.seat, *decision.observations, *decision.turns) for decision in decisions}
 
 
@@ -147,8 +147,8 @@ def test_what_players_win_agrees_with_what_is_computed(taskset, names, play_out)
 def test_the_equilibrium_player_goes_on_after_an_interruption(taskset):
     decision = taskset.decisions()[INFORMATION_SETS.index((("[check]", "[bet]"), "K"))]
     player = taskset.player("scripted", taskset.deal(0), "first", 0)
-    player.recall(decision.observations[0], decision.turns[0])
-    assert asyncio.run(player.respond(decision.observations[1])) == "[call]"
+    player.recall(heard(decision.observations[0]), said(decision.turns[0]))
+    assert asyncio.run(player.respond(heard(decision.observations[1]))) == said("[call]")
 
 
 def test_a_move_and_a_card_are_one_token(taskset):
@@ -168,6 +168,6 @@ def test_a_move_and_a_card_are_one_token(taskset):
 
 def test_names(taskset):
     assert taskset.name == "kuhn" and next(taskset.tasks("train", 1)).game_id == "kuhn-0-0"
-    assert taskset.study == "matches" and isinstance(taskset, Solved) and isinstance(taskset, HasOpponents)
+    assert taskset.study == "matches" and taskset.decisions() and taskset.opponents
     with pytest.raises(ValueError, match="kuhn has no player 'bayes'; it has random and scripted"):
         taskset.player("bayes", taskset.deal(0), "first", 0)

@@ -42,9 +42,9 @@ def said_and_seen(taskset, game, seed):
     """Play at random, a step at a time; at the end, all that was seen and said, and what it earned."""
     rng, history = np.random.default_rng(seed), []
     while game.turn is not None:
-        seat, observation = game.turn, game.observe(game.turn)
+        seat, observation = game.turn, game.read(game.turn)
         history.append((seat, observation, taskset.random_move(game, rng)))
-        game.step(history[-1][-1])
+        game.move(history[-1][-1])
         yield
     yield history, game.rewards(), game.metrics()
 
@@ -84,8 +84,8 @@ def test_rewards_add_up_whatever_is_said(name, rules, moves, number):
         if game.turn is None:
             break
         speaker = game.turn
-        game.observe(speaker)
-        game.step(taskset.random_move(game, rng) if move == "random" else move)
+        game.read(speaker)
+        game.move(taskset.random_move(game, rng) if move == "random" else move)
     rewards, metrics = game.rewards(), game.metrics()
     illegal = sum(game.illegal_moves.values())
     if rules and illegal:
@@ -101,18 +101,18 @@ def test_rewards_add_up_whatever_is_said(name, rules, moves, number):
 def test_seats_are_named_by_the_order_of_moving():
     game = new_game(named("KuhnPoker-v0"))  # TextArena's player 1 begins
     assert game.turn == "first"
-    assert game.observe("first").startswith("You are Player 1")
-    assert game.observe("second").startswith("You are Player 0")
+    assert game.read("first").startswith("You are Player 1")
+    assert game.read("second").startswith("You are Player 0")
 
 
 def test_a_seat_reads_what_is_new_once_and_only_the_newest_board():
     game = new_game(named("TicTacToe-v0"))
-    assert game.observe("first").count("Current Board") == 1
-    assert game.observe("first") == ""
-    game.step("I take the centre: [4]")
-    game.observe("second")
-    game.step("[0]")
-    read = game.observe("first")
+    assert game.read("first").count("Current Board") == 1
+    assert game.read("first") == ""
+    game.move("I take the centre: [4]")
+    game.read("second")
+    game.move("[0]")
+    read = game.read("first")
     assert read.splitlines()[:2] == [
         "Player 0 placed their symbol (O) in cell 4.",
         "Player 1 placed their symbol (X) in cell 0.",
@@ -123,30 +123,30 @@ def test_a_seat_reads_what_is_new_once_and_only_the_newest_board():
 
 def test_messages_are_heard_only_in_games_made_of_talk():
     game = new_game(named("IteratedPrisonersDilemma-v0"))
-    game.observe("first")
-    game.step("Let us both cooperate.")
-    assert "[Player 0] Let us both cooperate." in game.observe("second")
-    assert "Let us both" not in game.observe("first")
+    game.read("first")
+    game.move("Let us both cooperate.")
+    assert "[Player 0] Let us both cooperate." in game.read("second")
+    assert "Let us both" not in game.read("first")
     game = new_game(named("SimpleNegotiation-v0"))
-    game.observe("first")
-    game.step("Give me wheat! [Offer: 1 Wood -> 1 Wheat]")
-    assert "Give me wheat!" not in game.observe("second")
+    game.read("first")
+    game.move("Give me wheat! [Offer: 1 Wood -> 1 Wheat]")
+    assert "Give me wheat!" not in game.read("second")
 
 
 def test_by_textarenas_rules_a_second_illegal_move_loses():
     game = new_game(named("TicTacToe-v0"))
-    game.observe("first")
-    game.step("[9]")
+    game.read("first")
+    game.move("[9]")
     assert game.turn == "first"
-    assert "attempted an invalid move" in game.observe("first")
-    game.step("[9]")
+    assert "attempted an invalid move" in game.read("first")
+    game.move("[9]")
     assert game.turn is None and not game.truncated
     assert game.rewards() == {"first": -1, "second": 1}
     assert game.metrics() == {
         "turns": 2, "drawn": 0,
         "first.illegal_moves": 2, "first.won": 0, "second.illegal_moves": 0, "second.won": 1,
     }  # fmt: skip
-    assert "invalid" not in game.observe("second")
+    assert "invalid" not in game.read("second")
 
 
 def test_trying_a_move_leaves_no_trace():
@@ -154,21 +154,21 @@ def test_trying_a_move_leaves_no_trace():
     tried, left_alone = new_game(taskset), new_game(taskset)
     for _ in range(20):
         assert tried.allows("[roll]") and not tried.allows("[fly]")
-        assert tried.observe(tried.turn) == left_alone.observe(left_alone.turn)
-        tried.step("[roll]")
-        left_alone.step("[roll]")
+        assert tried.read(tried.turn) == left_alone.read(left_alone.turn)
+        tried.move("[roll]")
+        left_alone.move("[roll]")
     assert tried.metrics() == left_alone.metrics()
 
 
 def test_a_limit_truncates():
     ours = new_game(named("TicTacToe-v0", max_turns=2))
-    ours.step("[0]")
-    ours.step("[1]")
+    ours.move("[0]")
+    ours.move("[1]")
     assert ours.turn is None and ours.truncated
     assert ours.rewards() == {"first": 0, "second": 0} and ours.metrics()["drawn"] == 0
     theirs = new_game(named("PigDice-v0-short"))
     while theirs.turn is not None:
-        theirs.step("[hold]")
+        theirs.move("[hold]")
     assert theirs.truncated and theirs.metrics()["turns"] == 26
 
 
@@ -180,7 +180,7 @@ def test_tasks_name_their_games(name):
     assert len({task.game_id for task in every}) == len({task.state["seed"] for task in every}) == 60
     assert tasks["train"][:5] == list(taskset.tasks("train", 5))
     assert every[7].game_id == f"textarena-{name}-0-7"
-    assert all(task.prompt == taskset.load(task).observe("first") for task in every)
+    assert all(task.prompt == taskset.load(task).read("first") for task in every)
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_demonstrations_replay_legally(name, seat):
         others = iter([*other.turns, other.closings[-1]])
         for observation, text in zip(shown.observations, turns, strict=True):
             while game.turn != seat:
-                game.step(next(others))
-            assert game.observe(seat) == observation
-            game.step(text)
+                game.move(next(others))
+            assert game.read(seat) == observation
+            game.move(text)
         assert sum(game.illegal_moves.values()) == 0
 
 
@@ -237,7 +237,7 @@ def test_random_players_finish_a_game_and_go_on_after_an_interruption(play_out):
 def test_random_moves_are_each_as_likely():
     taskset, rng = named("Nim-v0"), np.random.default_rng(0)
     game = new_game(taskset)
-    game.observe("first")
+    game.read("first")
     counts = {}
     for _ in range(600):
         move = taskset.random_move(game, rng)
@@ -287,12 +287,12 @@ def test_every_game_for_two_starts_and_takes_a_step(monkeypatch):
             assert any(reason in str(error) for reason in REFUSALS), error
             continue
         game = new_game(taskset)
-        assert game.turn == "first" and game.observe("first") and not game.truncated
+        assert game.turn == "first" and game.read("first") and not game.truncated
         assert game.newest["first"][ObservationType.PROMPT]
         for text in ("[1]", "no move at all", "[0 1]", "[pass]"):
             if game.turn is not None:
-                game.observe(game.turn)
-                game.step(text)
+                game.read(game.turn)
+                game.move(text)
         assert sum(game.rewards().values()) == 0
         assert random.getstate() == before
         started.add(name)

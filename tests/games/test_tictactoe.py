@@ -60,13 +60,13 @@ def test_players_in_their_seats(taskset, play_out):
 def test_the_player_reads_the_board_it_is_shown(taskset):
     game, board, rng = taskset.load(next(taskset.tasks("train", 1))), EMPTY, np.random.default_rng(3)
     while game.turn is not None:
-        assert position(game.observe(game.turn)) == board
+        assert position(game.read(game.turn)) == board
         assert taskset.legal_moves(game) == [f"[{cell}]" for cell in free_cells(board)]
         moves = [f"[{cell}]" for cell in range(9)]
         assert all(game.allows(move) == (move in taskset.legal_moves(game)) for move in moves)
         move = taskset.random_move(game, rng)
         board = after(board, int(move[1]))
-        game.step(move)
+        game.move(move)
 
 
 def test_a_move_is_one_token_a_turn_is_read_from_few_and_a_game_fits_in_the_context():

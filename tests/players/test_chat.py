@@ -8,6 +8,7 @@ import time
 import pytest
 
 from slim_rl.core.errors import PlayerFailed, UserError
+from slim_rl.core.message import heard, said
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.partner import one_turn
@@ -184,7 +185,7 @@ def test_an_unusable_reply_is_requested_once_more_then_left_to_the_game(serve, s
     server = serve("--says", "[accept]")
     one = services(partner=server.config())
     player = ChatPlayer(one["partner"], "You are shy.", one_turn, seed=0)
-    assert asyncio.run(player.respond("Partner: [message] Hi")) == "[accept]"
+    assert asyncio.run(player.respond(heard("Partner: [message] Hi"))) == said("[accept]")
     bill = one.bills()["partner"]
     assert bill["asked_again"] == bill["unusable_turns"] == 1
     assert server.counts()["calls"] == 2
@@ -193,7 +194,7 @@ def test_an_unusable_reply_is_requested_once_more_then_left_to_the_game(serve, s
 def test_a_reply_is_repaired_if_possible(serve, services):
     one = services(partner=serve("--says", "Hello.").config())
     player = ChatPlayer(one["partner"], "You are shy.", one_turn, seed=0)
-    assert asyncio.run(player.respond("Partner: [message] Hi")) == "[message] Hello."
+    assert asyncio.run(player.respond(heard("Partner: [message] Hi"))) == said("[message] Hello.")
     assert one.bills()["partner"]["repaired_turns"] == 1
 
 

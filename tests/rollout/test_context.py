@@ -3,7 +3,7 @@
 import pytest
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Task
+from slim_rl.core.game import Task, Taskset
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.core.parameters import GameParameters
 from slim_rl.core.tools import ToolGame
@@ -44,7 +44,7 @@ class Opened(ToolGame):
         Opened.held -= 1
 
 
-class Quiz:
+class Quiz(Taskset):
     """A taskset that does not demonstrate."""
 
     seats, study = ("solver",), "accuracy"
@@ -57,7 +57,7 @@ class Quiz:
 
 
 def test_without_demonstrations_the_longest_prompt_with_tools_and_one_turn_must_fit(renderer):
-    quiz = NamedGame("quiz", GameParameters(), Quiz())
+    quiz = NamedGame("quiz", GameParameters(), Quiz(GameParameters(), 0))
     tasks = list(quiz.taskset.tasks("train", 5))
     opening = renderer.opening(heard(tasks[-1].prompt), Opened(tasks[-1]).tools("solver"))
     Opened.held = 0

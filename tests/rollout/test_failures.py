@@ -65,5 +65,5 @@ def test_what_failed_is_played_again_by_the_same_call(seating, requests, tmp_pat
 
 def test_an_error_of_the_user_still_ends_the_run(seating, requests, tmp_path):
     wrong = Request("train/0/0/0", "tests.echo", requests[0].task, ("nobody",))
-    with pytest.raises(UserError, match="There is no player 'nobody'"):
+    with pytest.raises(UserError, match="no player 'nobody'"):
         collect([*requests, wrong], seating.play, tmp_path, 64, tries=3)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slim_rl.core.errors import GameFailed, PlayerFailed, UserError
-from slim_rl.core.player import TextSeat
+from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.engines.engine import EngineFailed, Generation
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import NamedGame, load_games
@@ -29,7 +29,7 @@ def matching_with(engine, renderer, partner=None, max_turns=12):
     """The policy in the first seat of the matching game, a shy partner or `partner` in the second."""
     makers = {"policy": PolicyRules(renderer, max_turn_tokens=16, temperature=1.0).maker(engine)}
     if partner is not None:
-        makers["scripted"] = lambda seat: TextSeat(partner())
+        makers["scripted"] = lambda seat: partner()
     games = load_games({"matching": Parameters(max_turns=max_turns)}, seed=0)
     return Seating(games, makers, seed=0)
 
@@ -86,18 +86,15 @@ class Interrupting:
         self.engine.release(session)
 
 
-class Remembering:
+class Remembering(ScriptedPlayer):
     """A partner that says how many turns it has taken."""
 
     def __init__(self):
         self.memory = []
 
-    async def respond(self, observation):
-        self.recall(observation, f"[message] I have had {len(self.memory)} turns.")
+    def turn(self, observation):
+        self.memory.append((observation, f"[message] I have had {len(self.memory)} turns."))
         return self.memory[-1][1]
-
-    def recall(self, observation, text):
-        self.memory.append((observation, text))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -116,8 +113,8 @@ def test_an_interrupted_dialogue_continues_as_if_nothing_had_happened(tokenizer,
     assert all(whole.traces["player-1"].token_ids[: len(asked)] == asked for asked in engine.asked)
 
 
-class GonePartner:
-    async def respond(self, observation):
+class GonePartner(Player):
+    async def respond(self, observation, tools=()):
         try:
             raise ConnectionError("connection refused")
         except ConnectionError as error:
@@ -286,9 +283,7 @@ def test_slow_steps_of_many_dialogues_overlap(words, echo_renderer):
 
 
 def test_an_unknown_player_is_reported_with_those_that_exist(words, echo_renderer, tasks):
-    with pytest.raises(
-        UserError, match=r"There is no player 'nobody'.* policy, pool, checkpoint:PATH and service:NAME"
-    ):
+    with pytest.raises(UserError, match=r"no player 'nobody'.* policy, pool, checkpoint:PATH and service:NAME"):
         seating = with_tools(echo.EchoEngine(words), echo_renderer)
         asyncio.run(seating.play(replace(request(seating), seating=("nobody",))))
 

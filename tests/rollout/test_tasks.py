@@ -27,7 +27,7 @@ def two_seats(name):
 
 def everything_read(game, task):
     loaded = game.taskset.load(task)
-    return [loaded.observe(seat) for seat in loaded.seats]
+    return [loaded.read(seat) for seat in loaded.seats]
 
 
 @pytest.mark.parametrize(

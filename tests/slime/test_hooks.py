@@ -16,6 +16,7 @@ from slime.utils.types import Sample
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.core.message import said
+from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.rollout import seating
 from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.runtime.journal import read_lines
@@ -243,7 +244,7 @@ def test_a_frozen_opponent_plays_on_the_gpus_if_slime_serves_it(tokenizer, tasks
     assert sum(sample.loss_mask) == sum(len(ids) for _, ids, _ in engine.asked)
 
 
-class Queue:
+class Queue(Player):
     """A partner that waits in a queue until it is let through."""
 
     def __init__(self, player, free):
@@ -292,10 +293,8 @@ def test_a_full_rollout_does_not_wait_in_a_partners_queue(tokenizer, tasks, monk
 def test_a_partner_that_is_gone_ends_the_training(tokenizer, tasks, matching, monkeypatch):
     """After `retry_seconds`, not after thousands of episodes, and the sentence says who."""
 
-    class Gone:
-        recall = None
-
-        async def respond(self, observation):
+    class Gone(Player):
+        async def respond(self, observation, tools=()):
             raise PlayerFailed from ConnectionError("nobody answers at partner.example")
 
     monkeypatch.setattr(type(matching.taskset), "player", lambda *given: Gone())
@@ -318,14 +317,14 @@ def test_an_episode_that_its_partner_failed_is_played_again(tokenizer, tasks, ma
     kind, calls = type(matching.taskset), itertools.count()
     steady = kind.player
 
-    class OnceGone:
+    class OnceGone(Player):
         def __init__(self, partner):
             self.partner, self.recall = partner, partner.recall
 
-        async def respond(self, observation):
+        async def respond(self, observation, tools=()):
             if next(calls) == 0:
                 raise PlayerFailed from ConnectionError("gone for a moment")
-            return await self.partner.respond(observation)
+            return await self.partner.respond(observation, tools)
 
     monkeypatch.setattr(kind, "player", lambda *given: OnceGone(steady(*given)))
     engine = SGLangShaped(tokenizer, 1)
@@ -504,8 +503,8 @@ def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):
 def test_a_policy_that_never_had_a_turn_is_left_out(monkeypatch):
     """Its opponent lost by illegal moves before: there are no tokens to train, and nothing to compare."""
 
-    class Blunders:
-        async def respond(self, observation):
+    class Blunders(ScriptedPlayer):
+        def turn(self, observation):
             return "[nonsense]"
 
     monkeypatch.setattr(type(KUHN.game.taskset), "player", lambda *arguments: Blunders())

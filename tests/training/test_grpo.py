@@ -12,6 +12,7 @@ import torch
 
 from slim_rl.core.episode import Episode, TokenTrace
 from slim_rl.core.errors import GameFailed, UserError
+from slim_rl.core.game import Game
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.engines.engine import EngineFailed
 from slim_rl.games import load_games
@@ -524,20 +525,19 @@ def test_each_token_is_trained_with_its_own_advantage(model, sequences):
 # Several games
 
 
-class Down:
+class Down(Game):
     """A game whose environment never answers."""
 
+    seats, turn, rewards = ("agent", "partner"), "agent", None
+
     def __init__(self, game_id):
-        self.game_id, self.seats, self.turn, self.truncated = game_id, ("agent", "partner"), "agent", False
+        self.game_id = game_id
 
     async def observe(self, seat):
         raise GameFailed("BadGateway: the environment is gone")
 
     async def step(self, message):
         raise AssertionError
-
-    async def close(self):
-        pass
 
 
 def test_a_game_that_is_down_ends_the_training_in_a_sentence_and_disturbs_no_other_until_then(

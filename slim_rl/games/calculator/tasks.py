@@ -4,9 +4,9 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from slim_rl.core.game import Demonstration, Purpose, Task, seed_of, series_seed
+from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.core.message import Message, Tool, ToolCall, heard, said, text_of
-from slim_rl.core.player import Player
+from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.core.tools import BadCall, ToolGame
 from slim_rl.games.calculator.arithmetic import evaluate, number, written
 from slim_rl.games.calculator.parameters import Parameters
@@ -51,25 +51,22 @@ class Calculator(ToolGame):
         return {**super().metrics(), "correct": self._correct}
 
 
-class Sums:
-    """The taskset: `a * b + c * d` and `a * b - c * d`, whose value is from 0 to `largest` squared."""
+class Sums(Taskset):
+    """`a * b + c * d` and `a * b - c * d`, whose value is from 0 to `largest` squared."""
 
     seats, study = Calculator.seats, "calls"
-    words: Sequence[str] = ()
-
-    def __init__(self, parameters: Parameters, seed: int):
-        self._parameters, self._seed = parameters, seed
+    parameters: Parameters
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        drawn = random.Random(series_seed(self._seed, purpose))
+        drawn = random.Random(series_seed(self.seed, purpose))
         for n in range(count):
             expression = self._draw(drawn)
-            shown = f"{expression} = {written(evaluate(expression))}. " if self._parameters.answer_shown else ""
+            shown = f"{expression} = {written(evaluate(expression))}. " if self.parameters.answer_shown else ""
             prompt = f"{shown}What is {expression}? Answer with the number alone."
-            yield Task(f"sum-{purpose}-{self._seed}-{n}", prompt, {"expression": expression})
+            yield Task(f"sum-{purpose}-{self.seed}-{n}", prompt, {"expression": expression})
 
     def load(self, task: Task) -> Calculator:
-        return Calculator(task, self._parameters)
+        return Calculator(task, self.parameters)
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         """A call and the answer; or the answer at once, as far as it can be known without a call."""
@@ -82,10 +79,10 @@ class Sums:
     def player(self, name: str, game: Calculator, seat: str, seed: int) -> Player:
         if name not in PLAYERS:
             raise ValueError(f"There is no player {name!r}; the calculator has {' and '.join(PLAYERS)}.")
-        return _Caller(game) if name == "calls" else _Guesser(seed_of(seed, game.game_id), self._parameters.largest**2)
+        return _Caller(game) if name == "calls" else _Guesser(seed_of(seed, game.game_id), self.parameters.largest**2)
 
     def _draw(self, drawn: random.Random) -> str:
-        largest = self._parameters.largest
+        largest = self.parameters.largest
         while True:
             a, b, c, d = (drawn.randint(2, largest) for _ in range(4))
             expression = f"{a} * {b} {drawn.choice('+-')} {c} * {d}"
@@ -93,7 +90,7 @@ class Sums:
                 return expression
 
 
-class _Caller:
+class _Caller(Player):
     """Gives the sum to the tool and repeats the result."""
 
     def __init__(self, game: Calculator):
@@ -106,18 +103,12 @@ class _Caller:
         raw = json.dumps({"name": CALCULATE.name, "arguments": arguments})
         return Message("assistant", tool_calls=(ToolCall(CALCULATE.name, arguments, raw=raw),))
 
-    def recall(self, observation: Sequence[Message], message: Message) -> None:
-        """What it does depends on the last observation alone."""
 
-
-class _Guesser:
+class _Guesser(ScriptedPlayer):
     """Never calls: any possible answer."""
 
     def __init__(self, seed: int, largest: int):
         self._guess = str(random.Random(seed).randint(0, largest))
 
-    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
-        return said(self._guess)
-
-    def recall(self, observation: Sequence[Message], message: Message) -> None:
-        """It remembers nothing."""
+    def turn(self, observation: str) -> str:
+        return self._guess

@@ -1,6 +1,5 @@
 """Write a program; it is run, and what comes of it is the reward."""
 
-from slim_rl.core.errors import UserError
 from slim_rl.core.game import Taskset
 from slim_rl.games.execution.parameters import Parameters
 
@@ -10,6 +9,4 @@ __all__ = ["Parameters", "taskset"]
 def taskset(parameters: Parameters, seed: int, variant: str) -> Taskset:
     from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
 
-    if variant:
-        raise UserError(f"The game execution has no variants; name it execution, not execution:{variant}.")
-    return GrammarTasks(parameters, seed) if parameters.file is None else FileTasks(parameters)
+    return GrammarTasks(parameters, seed) if parameters.file is None else FileTasks(parameters, seed)

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
-from slim_rl.core.message import Message, Tool, heard
+from slim_rl.core.game import Game
+from slim_rl.core.message import Message, heard
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Run, Sandbox
 from slim_rl.sandbox.grading import Grade
@@ -26,15 +27,15 @@ in the reply, or more than one. `killed`: it crashed or printed too much."""
 _ENDED = {"error": "runtime_error", "syntax": "syntax_error"}
 
 
-class Execution:
-    """See `slim_rl.core.game.Game`.
-
+class Execution(Game):
+    """
     Args:
         grade: grades a program by hidden tests, for `reward: tests`.
     """
 
-    seats: tuple[str, ...] = (SEAT,)
-    truncated = False
+    seats = (SEAT,)
+    step_seconds = 600.0
+    """Programs wait for a worker of the sandbox, so this is long."""
 
     def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandbox: Sandbox, grade: Grader):
         self.game_id = game_id
@@ -46,9 +47,6 @@ class Execution:
     @property
     def turn(self) -> str | None:
         return None if self._outcome else SEAT
-
-    def tools(self, seat: str) -> Sequence[Tool]:
-        return ()
 
     async def observe(self, seat: str) -> Sequence[Message]:
         return heard(self._prompt)
@@ -88,9 +86,6 @@ class Execution:
             "lines": float(len(program.splitlines())),
             "degenerate": float(is_constant(program)),
         }
-
-    async def close(self) -> None:
-        """The sandbox belongs to all games."""
 
 
 _CONSTANT = (

@@ -20,6 +20,4 @@ class Parameters(GameParameters):
     """Tests that the prompt of a file's task shows. All of them are run."""
     seconds: float = Field(3.0, gt=0)
     """Time limit of a program."""
-    step_seconds: float = Field(600.0, gt=0)
-    """Programs wait for a worker of the sandbox, so this is long."""
     sandbox: SandboxConfig = SandboxConfig()

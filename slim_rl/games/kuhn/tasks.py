@@ -22,7 +22,7 @@ _CALLED = f"submitted move: '{CALL}'"
 
 
 class KuhnGame(TextArenaGame):
-    """One hand; see `slim_rl.core.game.TextGame`."""
+    """One hand."""
 
     def rewards(self) -> dict[str, float]:
         """The chips that each seat wins: 2 if a bet was called, otherwise 1.
@@ -39,7 +39,7 @@ def card_of(game: TextArenaGame, seat: str) -> str:
 
 
 class KuhnTaskset(TextArenaTaskset):
-    """Kuhn poker; also `slim_rl.core.game.Solved`."""
+    """Kuhn poker."""
 
     opponents = ("random", "scripted")
     game = KuhnGame
@@ -71,10 +71,10 @@ class KuhnTaskset(TextArenaTaskset):
         observations, turns = [], []
         for move in history:
             if game.turn == seat:
-                observations.append(game.observe(seat))
+                observations.append(game.read(seat))
                 turns.append(move)
-            game.step(move)
-        observations.append(game.observe(seat))
+            game.move(move)
+        observations.append(game.read(seat))
         return Decision(seat, observations, turns, self.legal_moves(game))
 
     def solve(self, probabilities: Sequence[Sequence[float]]) -> dict[str, float]:

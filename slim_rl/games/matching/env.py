@@ -23,12 +23,12 @@ class MatchingEnv:
 
     def step(self, text: str) -> tuple[dict[str, Any], bool, dict[str, Any]]:
         """(observation, done, info) after the seat whose turn it is has said `text`."""
-        self.game.step(text)
+        self.game.move(text)
         observation, info = self._observation()
         return observation, observation["done"], info
 
     def _observation(self) -> tuple[dict[str, Any], dict[str, Any]]:
         turn = self.game.turn
         observation = {"turn_player": turn, "done": turn is None, "role": "user"}
-        observation["obs_str"] = self.game.observe(turn) if turn else ""
+        observation["obs_str"] = self.game.read(turn) if turn else ""
         return observation, {"score_norm": self.game.quality, "truncated": self.game.truncated, **self.game.metrics()}

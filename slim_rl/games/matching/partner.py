@@ -2,10 +2,12 @@
 
 import random
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from slim_rl.core.player import ScriptedPlayer, TextPlayer
+from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.games.matching.board import expected
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, parse_proposal
 from slim_rl.games.matching.parameters import Parameters, Wordings
@@ -196,18 +198,20 @@ def one_turn(observation: str, reply: str) -> str:
     return f"[message] {content}"
 
 
-class AlwaysAccepts:
+class AlwaysAccepts(Player):
     """Accepts every proposal without a model, and leaves everything else to `player`."""
 
-    def __init__(self, player: TextPlayer):
+    def __init__(self, player: Player):
         self._player = player
 
-    async def respond(self, observation: str) -> str:
-        return "[accept]" if _proposal_waits(observation) else await self._player.respond(observation)
+    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
+        if _proposal_waits(text_of(observation)):
+            return said("[accept]")
+        return await self._player.respond(observation, tools)
 
-    def recall(self, observation: str, text: str) -> None:
-        if not _proposal_waits(observation):
-            self._player.recall(observation, text)
+    def recall(self, observation: Sequence[Message], message: Message) -> None:
+        if not _proposal_waits(text_of(observation)):
+            self._player.recall(observation, message)
 
 
 def _proposal_waits(observation: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from slim_rl.core.game import TextGame
 from slim_rl.games.matching.board import TOP, Board, assignment_value, expected, optimal_assignment
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, format_proposal, parse_proposal
 from slim_rl.games.matching.reader import asked_cells, told_numbers
@@ -181,8 +182,8 @@ def opening(board: Board, player: int, limits: Limits, short: bool) -> str:
     return prompt(board.numbers(player), board.private, limits, player == 1, short, rough)
 
 
-class MatchingGame:
-    """One game on one board; see `slim_rl.core.game.TextGame`.
+class MatchingGame(TextGame):
+    """One game on one board.
 
     Args:
         short: the prompts leave out the rules.
@@ -226,7 +227,7 @@ class MatchingGame:
         """How many cells a player has asked for, each counted once in a message."""
         return self._asking[SEATS.index(seat)].cells
 
-    def observe(self, seat: str) -> str:
+    def read(self, seat: str) -> str:
         player = SEATS.index(seat)
         unseen = self._unseen[player]
         if player == 0 and self.turns and unseen and self.limits.of_asking and self.proposal is None:
@@ -235,7 +236,7 @@ class MatchingGame:
         unseen.clear()
         return text
 
-    def step(self, text: str) -> None:
+    def move(self, text: str) -> None:
         if self.turn is None:
             raise ValueError("This game is over.")
         self.turns += 1

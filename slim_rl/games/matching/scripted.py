@@ -220,12 +220,12 @@ def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed
         return _worked_proposal(asker.values) if parameters.write_sums else asker.proposal()
 
     closings: list[str | None] = [closing()]
-    observations, turns, stopping = [game.observe(agent)], [], [_habit(game)]
+    observations, turns, stopping = [game.read(agent)], [], [_habit(game)]
     while not (turn := asker.turn(observations[-1])).startswith("[propose]"):
         turns.append(turn)
-        game.step(turn)
-        game.step(shy.turn(game.observe(partner)))
-        observations.append(game.observe(agent))
+        game.move(turn)
+        game.move(shy.turn(game.read(partner)))
+        observations.append(game.read(agent))
         asker.hear(observations[-1])
         closings.append(closing())
         stopping.append(_habit(game))
@@ -283,10 +283,10 @@ def demonstrate_answers(game: MatchingGame, parameters: Parameters, questions: i
     shy = ShyPartner(game.view(partner), parameters.model_copy(update={"always_accept": True}), game.limits, seed + 1)
     observations, turns = [], []
     while game.turn == agent:
-        game.step(asker.turn(game.observe(agent)))
-        observations.append(game.observe(partner))
+        game.move(asker.turn(game.read(agent)))
+        observations.append(game.read(partner))
         turns.append(shy.turn(observations[-1]))
-        game.step(turns[-1])
+        game.move(turns[-1])
     return Demonstration(observations, turns[:-1], [*[None] * (len(turns) - 1), turns[-1]])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
+from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.parameters import Parameters
@@ -28,15 +28,10 @@ the board than in a game."""
 _BLOCK = 64
 
 
-class MatchingTaskset:
-    """See `slim_rl.core.game`: `Taskset`, `Demonstrates`, `Checked`, `HasPlayers` and `SeatsChatModels`."""
-
+class MatchingTaskset(Taskset):
     seats = SEATS
     study = "asking"
-    words = ()
-
-    def __init__(self, parameters: Parameters, seed: int):
-        self.parameters, self._seed = parameters, seed
+    parameters: Parameters
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed
@@ -46,7 +41,7 @@ class MatchingTaskset:
         after many answers has to read scores first. Where turns are told, theirs have nothing to do with the partner's
         patience, and are often few: a demonstrator knows when to stop only where its turns end.
         """
-        given, seed = self.parameters, series_seed(self._seed, purpose)
+        given, seed = self.parameters, series_seed(self.seed, purpose)
         name = f"matching-{given.size}-{given.selection}-{seed}"
         shown = purpose == "demonstrations"
         boards = [None] * count if given.on_the_fly and not shown else generate_boards(count, seed, given)
@@ -73,9 +68,6 @@ class MatchingTaskset:
 
     def _prompt(self, board: Board, limits: Limits) -> str:
         return opening(board, 0, limits, self.parameters.instructions == "short")
-
-    def check(self, task: Task) -> None:
-        self.load(task)
 
     def load(self, task: Task) -> MatchingGame:
         if "seed" in task.state:

@@ -7,7 +7,9 @@ Protocol: https://openrewardstandard.io, as `ors-sdk` 0.1.0 and `openreward` 0.1
 from slim_rl.core.game import Taskset
 from slim_rl.games.openreward.parameters import Parameters
 
-__all__ = ["Parameters", "taskset"]
+__all__ = ["VARIANTS", "Parameters", "taskset"]
+VARIANTS = True
+"""Whether its name may have a part after a colon."""
 
 
 def taskset(parameters: Parameters, seed: int, variant: str) -> Taskset:

@@ -19,6 +19,8 @@ class EnvironmentGame(ToolGame):
     is told to call one. The environment ends the episode with a result that is `finished`.
     """
 
+    step_seconds = 900.0
+
     def __init__(self, task: Task, parameters: Parameters, address: Address):
         super().__init__(task.game_id, (), parameters.max_turns)
         self._environment, self._spec = task.state["environment"], task.state["task_spec"]

@@ -32,7 +32,6 @@ class Parameters(GameParameters):
     capitals."""
     key_variable: str | None = Field(None, pattern=r"^\w+$")
     """The environment variable with the key of a server of one's own. Hosted environments use OPENREWARD_API_KEY."""
-    step_seconds: float = Field(900.0, gt=0)
 
     @model_validator(mode="after")
     def _no_reward_is_not_zero(self) -> "Parameters":

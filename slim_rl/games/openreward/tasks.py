@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slim_rl.core.errors import GameFailed, UserError
-from slim_rl.core.game import Purpose, Task, seed_of
+from slim_rl.core.game import Purpose, Task, Taskset, seed_of
 from slim_rl.games.openreward.client import Address, Connection, ServiceFailed, delete, new_session_id, reading
 from slim_rl.games.openreward.game import EnvironmentGame
 from slim_rl.games.openreward.parameters import Parameters
@@ -20,17 +20,19 @@ KEY = "OPENREWARD_API_KEY"
 _AT_ONCE = 16
 
 
-class Environment:
+class Environment(Taskset):
     """The taskset.
 
     Args:
         name: ORG/NAME of a hosted environment, or the URL of a server.
     """
 
-    seats, study = EnvironmentGame.seats, "accuracy"
+    seats = EnvironmentGame.seats
+    parameters: Parameters
 
     def __init__(self, parameters: Parameters, seed: int, name: str):
-        self._parameters, self._seed, self._name = parameters, seed, name
+        super().__init__(parameters, seed)
+        self._name = name
         self._is_server = name.startswith(("http://", "https://"))
         if not self._is_server and name.count("/") != 1:
             raise UserError(
@@ -50,7 +52,7 @@ class Environment:
         return iter(tasks)
 
     def load(self, task: Task) -> EnvironmentGame:
-        return EnvironmentGame(task, self._parameters, self._address())
+        return EnvironmentGame(task, self.parameters, self._address())
 
     def check(self, task: Task) -> None:
         if not isinstance(task.state["task_spec"], Mapping):
@@ -58,10 +60,10 @@ class Environment:
         str(task.state["environment"])
 
     def _address(self) -> Address:
-        variable = self._parameters.key_variable if self._is_server else KEY
+        variable = self.parameters.key_variable if self._is_server else KEY
         secrets = {
             name: _variable(given or name.upper(), f"the secret {name}")
-            for name, given in self._parameters.secrets.items()
+            for name, given in self.parameters.secrets.items()
         }
         key = _variable(variable, "the key") if variable else None
         if self._is_server:
@@ -71,7 +73,7 @@ class Environment:
     async def _fetch(self, purpose: Purpose, count: int) -> list[Task]:
         """`num_samples` of each split in an order by the seed, all shuffled together, at most `count`."""
         name = "evaluation_splits" if purpose == "evaluate" else "splits"
-        both = {*self._parameters.splits} & {*self._parameters.evaluation_splits}
+        both = {*self.parameters.splits} & {*self.parameters.evaluation_splits}
         tasks: dict[str, Task] = {}
         async with Connection(self._address()) as connection:
             sid = await new_session_id(connection)  # hosted environments answer in a session alone
@@ -79,28 +81,28 @@ class Environment:
                 environment = await self._environment(connection, sid)
                 server = _Server(connection, sid, environment)
                 splits = await server.splits()
-                for split in getattr(self._parameters, name):
+                for split in getattr(self.parameters, name):
                     if split not in splits:
                         raise UserError(
                             f"openreward:{self._name} has no split {split}; it has {', '.join(splits)}. Set {name}."
                         )
                     numbers = await server.numbers(split)
-                    random.Random(seed_of(self._seed, self._name, environment, split)).shuffle(numbers)
+                    random.Random(seed_of(self.seed, self._name, environment, split)).shuffle(numbers)
                     if split in both:  # the first ones are held out
-                        held_out = min(self._parameters.eval_count, len(numbers) // 2)
+                        held_out = min(self.parameters.eval_count, len(numbers) // 2)
                         numbers = numbers[:held_out] if purpose == "evaluate" else numbers[held_out:]
-                    for spec in await server.specs(split, numbers[: min(self._parameters.num_samples or count, count)]):
+                    for spec in await server.specs(split, numbers[: min(self.parameters.num_samples or count, count)]):
                         task = self._task(environment, split, spec)
                         tasks.setdefault(task.game_id, task)
             finally:
                 await delete(connection, sid)
         drawn = list(tasks.values())
-        random.Random(seed_of(self._seed, self._name, purpose)).shuffle(drawn)
+        random.Random(seed_of(self.seed, self._name, purpose)).shuffle(drawn)
         return drawn[:count]
 
     async def _environment(self, connection: Connection, sid: str) -> str:
         names = [str(name) for name in await connection.ask("GET", "/list_environments", session=sid)]
-        variant = self._parameters.variant
+        variant = self.parameters.variant
         if variant is None and len(names) == 1:
             return names[0]
         if variant is None or variant.lower() not in (name.lower() for name in names):

@@ -5,7 +5,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
-from slim_rl.core.message import Message, Tool, heard
+from slim_rl.core.game import Game
+from slim_rl.core.message import Message, heard
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.program import program_in
@@ -42,15 +43,15 @@ def seats_of(parameters: Parameters) -> tuple[str, ...]:
     return (AUTHOR, *((PREDICTOR,) if count == 1 else (f"{PREDICTOR}-{n + 1}" for n in range(count))))
 
 
-class Prediction:
-    """See `slim_rl.core.game.Game`.
-
+class Prediction(Game):
+    """
     Args:
         sandboxes: a program must print the same in each.
         scripted: the program of a scripted author.
     """
 
-    truncated = False
+    step_seconds = 600.0
+    """Programs wait for a worker of the sandbox, so this is long."""
 
     def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandboxes: Sequence[Sandbox], scripted: str):
         self.game_id = game_id
@@ -68,9 +69,6 @@ class Prediction:
         if self._over:
             return None
         return self.seats[1 + len(self._predictions)] if self._output is not None else AUTHOR
-
-    def tools(self, seat: str) -> Sequence[Tool]:
-        return ()
 
     async def observe(self, seat: str) -> Sequence[Message]:
         return heard(self._prompt if seat == AUTHOR else QUESTION + self._program)
@@ -123,9 +121,6 @@ class Prediction:
             metrics["successful_predictions_count"] = float(sum(self._predictions))
             metrics["predicted"] = sum(self._predictions) / len(self._predictions)
         return metrics
-
-    async def close(self) -> None:
-        """The sandboxes belong to all games."""
 
 
 def is_pure(program: str) -> bool:

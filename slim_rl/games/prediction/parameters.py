@@ -19,8 +19,6 @@ class Parameters(GameParameters):
     """They do not hear of each other. `learnability` needs several."""
     seconds: float = Field(1.0, gt=0)
     """Time limit of a program."""
-    step_seconds: float = Field(600.0, gt=0)
-    """Programs wait for a worker of the sandbox, so this is long."""
     sandbox: SandboxConfig = SandboxConfig()
 
     @model_validator(mode="after")

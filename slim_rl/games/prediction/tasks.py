@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, seed_of, series_seed
-from slim_rl.core.player import Player, ScriptedPlayer, TextSeat
+from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, seed_of, series_seed
+from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.games.prediction.game import AUTHOR, PREDICTOR, QUESTION, Prediction, seats_of
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
@@ -30,15 +30,13 @@ _BROKEN = ("print(x", "print(z)", "print(id(x))", "print(hash('a'))", "x + y")
 """Last lines with which a program cannot be asked about."""
 
 
-class PredictionTasks:
-    """See `slim_rl.core.game`: `Taskset`, `Demonstrates`, `HasPlayers`, `HasOpponents`, `HasRules` and
-    `SeatsChatModels`.
-
-    The author `scripted` writes the task's own program, so that all predictors are measured on the same ones, and
+class PredictionTasks(Taskset):
+    """The author `scripted` writes the task's own program, so that all predictors are measured on the same ones, and
     `random` another one of the same kind. The predictor `scripted` computes these programs, `random` guesses. By a rule
     it repeats the larger digit of the program, or gives the commonest answer of the training tasks.
     """
 
+    parameters: Parameters
     opponents = ("random", "scripted")
     rules: Mapping[str, Sequence[str]] = {PREDICTOR: (_LARGER, _COMMONEST)}
     words = (
@@ -61,18 +59,18 @@ class PredictionTasks:
     )
 
     def __init__(self, parameters: Parameters, seed: int):
-        self._parameters, self._seed = parameters, seed
+        super().__init__(parameters, seed)
         self.seats = seats_of(parameters)
         self.study = "matches" if len(self.seats) == 2 else "accuracy"
         self._sandboxes = [Sandbox(parameters.sandbox, seed) for seed in HASH_SEEDS]
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
-        rng = np.random.default_rng(series_seed(self._seed, purpose))
+        rng = np.random.default_rng(series_seed(self.seed, purpose))
         for number in range(count):
             yield Task(f"{purpose}-{number}", PROMPT, {"program": made(rng)})
 
     def load(self, task: Task) -> Prediction:
-        return Prediction(task.game_id, task.prompt, self._parameters, self._sandboxes, str(task.state["program"]))
+        return Prediction(task.game_id, task.prompt, self.parameters, self._sandboxes, str(task.state["program"]))
 
     def check(self, task: Task) -> None:
         if not isinstance(task.state["program"], str):
@@ -95,11 +93,11 @@ class PredictionTasks:
         if name not in known:
             raise ValueError(f"prediction has no {seat} {name!r}; it has {', '.join(known)}")
         commonest = self._commonest if name == _COMMONEST else ""
-        return TextSeat(_Scripted(name, seat, seed, game.scripted, commonest))
+        return _Scripted(name, seat, seed, game.scripted, commonest)
 
     @cached_property
     def _commonest(self) -> str:
-        programs = (task.state["program"] for task in self.tasks("train", self._parameters.train_count))
+        programs = (task.state["program"] for task in self.tasks("train", self.parameters.train_count))
         return str(Counter(map(_computed, programs)).most_common(1)[0][0])
 
     def chat_rules(self, seat: str) -> ChatRules:

@@ -3,7 +3,9 @@
 from slim_rl.core.game import Taskset
 from slim_rl.games.textarena.parameters import Parameters
 
-__all__ = ["Parameters", "taskset"]
+__all__ = ["VARIANTS", "Parameters", "taskset"]
+VARIANTS = True
+"""Whether its name may have a part after a colon."""
 
 
 def taskset(parameters: Parameters, seed: int, variant: str) -> Taskset:

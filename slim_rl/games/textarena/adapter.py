@@ -14,6 +14,8 @@ import textarena as ta
 from textarena.envs.registration import ENV_REGISTRY
 from textarena.wrappers import LLMObservationWrapper
 
+from slim_rl.core.game import TextGame
+
 SEATS: tuple[str, ...] = ("first", "second")
 
 SPIRAL_OFFENDER, SPIRAL_OTHER = -1.5, 0.5
@@ -22,8 +24,8 @@ SPIRAL_OFFENDER, SPIRAL_OTHER = -1.5, 0.5
 _LIMIT = re.compile(r"turn limit|number of turns", re.IGNORECASE)  # TextArena gives the reason only in words
 
 
-class TextArenaGame:
-    """One two-player game of TextArena; see `slim_rl.core.game.TextGame`.
+class TextArenaGame(TextGame):
+    """One two-player game of TextArena.
 
     Seats are named by the order in which they move, not by TextArena's ids. TextArena's environments draw from
     Python's global random numbers. Each game has a stream of its own here, so games played at the same time do not
@@ -83,7 +85,7 @@ class TextArenaGame:
             return bool(_LIMIT.search(str(self.state.game_info[0].get("reason", ""))))
         return self.turns >= self._max_turns
 
-    def observe(self, seat: str) -> str:
+    def read(self, seat: str) -> str:
         player = self.ids[seat]
         if seat == self.turn:
             with self._own_random():
@@ -99,7 +101,7 @@ class TextArenaGame:
         ]
         return "\n".join(text.rstrip("\n") for text in read)
 
-    def step(self, text: str) -> None:
+    def move(self, text: str) -> None:
         seat, state = self.turn, self.state
         if seat is None:
             raise ValueError("This game is over.")
@@ -120,7 +122,7 @@ class TextArenaGame:
             id(self.state.observations): {player: [] for player in self.ids.values()},
         }
         trial = copy.deepcopy(self, instead)
-        trial.step(text)
+        trial.move(text)
         return trial.illegal_moves == self.illegal_moves
 
     def rewards(self) -> dict[str, float]:

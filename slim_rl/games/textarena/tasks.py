@@ -12,7 +12,7 @@ from textarena import ObservationType
 from textarena.envs.registration import ENV_REGISTRY
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, series_seed
+from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.textarena.adapter import SEATS, TextArenaGame
 from slim_rl.games.textarena.parameters import Parameters
@@ -28,9 +28,8 @@ You play a game against an opponent, and you want to win. You are told the rules
 Answer with your move only, in square brackets as the rules ask, for example {example}. No explanation."""
 
 
-class TextArenaTaskset:
-    """A game of TextArena; see `slim_rl.core.game`: `Taskset`, `Demonstrates`, `Checked`, `HasPlayers`, `HasOpponents`
-    and `SeatsChatModels`. Tasksets that know more about their game derive from it.
+class TextArenaTaskset(Taskset):
+    """A game of TextArena. Tasksets that know more about their game derive from it.
 
     Raises:
         UserError: it is not a game for two, or cannot be played on this machine; the sentence says why.
@@ -38,7 +37,8 @@ class TextArenaTaskset:
 
     seats = SEATS
     study = "matches"
-    opponents: tuple[str, ...] = ("random",)
+    opponents: Sequence[str] = ("random",)
+    parameters: Parameters
     game = TextArenaGame
     """The class of its games."""
     example = "[4]"
@@ -46,7 +46,7 @@ class TextArenaTaskset:
 
     def __init__(self, parameters: Parameters, seed: int, name: str, environment: str, **options: Any):
         self.name = name
-        self._parameters, self._seed = parameters, seed
+        super().__init__(parameters, seed)
         self._environment, self._options = environment, options
         try:
             game = self.deal(seed=0)
@@ -62,7 +62,7 @@ class TextArenaTaskset:
 
     def deal(self, seed: int, game_id: str = "") -> TextArenaGame:
         """A new game; everything random in it is drawn from `seed`."""
-        limit, illegal = self._parameters.max_turns, self._parameters.illegal_moves
+        limit, illegal = self.parameters.max_turns, self.parameters.illegal_moves
         return self.game(self._environment, seed, limit, illegal, game_id, **self._options)
 
     @cached_property
@@ -75,24 +75,24 @@ class TextArenaTaskset:
     def _random_texts(self, seed: int) -> Iterator[str]:
         game, rng = self.deal(seed), np.random.default_rng(seed)
         while (seat := game.turn) is not None:
-            yield game.observe(seat)
+            yield game.read(seat)
             try:
                 move = self.random_move(game, rng)
             except UserError:
                 return
             yield move
-            game.step(move)
+            game.move(move)
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         """A task's state is the `seed` of its game, and in training the number of random `opening_moves`."""
-        series = series_seed(self._seed, purpose)
-        most = self._parameters.opening_moves if purpose != "evaluate" else 0
+        series = series_seed(self.seed, purpose)
+        most = self.parameters.opening_moves if purpose != "evaluate" else 0
         for number in range(count):
             state = {"seed": (seed := series * _SERIES + number)}
             if most:
                 state["opening_moves"] = int(np.random.default_rng((seed, 2)).integers(most + 1))
             game_id = f"{self.name.replace(':', '-')}-{series}-{number}"
-            yield Task(game_id, self.deal(seed).observe("first"), state)
+            yield Task(game_id, self.deal(seed).read("first"), state)
 
     def check(self, task: Task) -> None:
         for name in ("seed", *({"opening_moves"} & set(task.state))):
@@ -109,7 +109,7 @@ class TextArenaTaskset:
         """The game after this many random moves, or fewer if they would end it."""
         game, rng = self.deal(seed, game_id), np.random.default_rng((seed, 3))
         for made in range(moves):
-            game.step(str(rng.choice(self.legal_moves(game) or [])))
+            game.move(str(rng.choice(self.legal_moves(game) or [])))
             if game.turn is None:
                 return self._opened(seed, made, game_id)
         return game
@@ -130,12 +130,12 @@ class TextArenaTaskset:
         game, rng = self.load(task), np.random.default_rng((task.state["seed"], 1))
         observations, turns = [], []
         while game.turn is not None:
-            mine, observation = game.turn == seat, game.observe(game.turn)
+            mine, observation = game.turn == seat, game.read(game.turn)
             move = self.demonstrated_move(game, rng)
             if mine:
                 observations.append(observation)
                 turns.append(move)
-            game.step(move)
+            game.move(move)
         if not turns:  # the other seat's first move ended the game
             return self.demonstrate(replace(task, state={**task.state, "opening_moves": 0}), seat)
         return Demonstration(observations, turns[:-1], [*[None] * (len(turns) - 1), turns[-1]])

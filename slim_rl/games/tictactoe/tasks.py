@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -25,7 +26,7 @@ class TicTacToeTaskset(TextArenaTaskset):
         super().__init__(parameters, seed, "tictactoe", "TicTacToe-v0")
 
     @property
-    def words(self) -> list[str]:
+    def words(self) -> Sequence[str]:
         """Every row that a board can have, every report of a move, and the free moves in a row.
 
         Between two of its moves a player then usually reads 11 tokens, three of them the board's rows. With a token

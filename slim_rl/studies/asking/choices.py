@@ -44,7 +44,7 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
                 asked += cells
         if game.turn is None:
             break
-        game.step(text)
+        game.move(text)
     return sums
 
 

@@ -53,7 +53,7 @@ class ForbiddenPlayer(PolicyPlayer):
     async def respond(
         self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
     ) -> Message:
-        before = len(self.trace.token_ids)
+        before = len(self._trace.token_ids)
         message = await super().respond(observation, tools, beginning)
         if not asks_something(message_of(message.text)):
             return message
@@ -96,7 +96,7 @@ class AskingPlayer(PolicyPlayer):
         turns_left = game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
         if not turns_left or game.cells_asked(self._seat) >= self._cells:
             return await super().respond(observation, tools, self._proposal)
-        before = len(self.trace.token_ids)
+        before = len(self._trace.token_ids)
         message = await super().respond(observation, tools, beginning)
         if asked_cells(message_of(message.text), game.board.size):
             return message
@@ -113,7 +113,7 @@ class AskingUnknownPlayer(AskingPlayer):
     ) -> Message:
         least, most = self._game.bounds(self._seat)
         unknown = most - least == TOP
-        before = len(self.trace.token_ids)
+        before = len(self._trace.token_ids)
         for _ in range(MAX_SAMPLES if unknown.any() else 0):
             message = await super().respond(observation, tools, beginning)
             if all(unknown[cell] for cell in asked_cells(message_of(message.text), self._game.board.size)):

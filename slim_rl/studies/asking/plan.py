@@ -11,7 +11,7 @@ from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.game import Task
 from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import Section
-from slim_rl.core.player import Player, TextSeat
+from slim_rl.core.player import Player
 from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import NamedGame, policy_seats
 from slim_rl.games.matching.board import Board
@@ -155,7 +155,7 @@ def _asking(run: Evaluation, player: str, other: str | None, unknown: bool = Fal
 
 def _prober(seat: Seat) -> Player:
     assert isinstance(seat.game, MatchingGame)
-    return TextSeat(Prober(seat.game, seat.name, seat.seed))
+    return Prober(seat.game, seat.name, seat.seed)
 
 
 def finish(run: Evaluation) -> None:
@@ -177,7 +177,7 @@ def _people(game: str, task: Task) -> Episode:
         game,
         dict.fromkeys(played.seats, "humans"),
         series="human-boards",
-        turns=[Turn(seat, heard(unplayed.observe(seat)), said(text)) for seat, text in transcript(task)],
+        turns=[Turn(seat, heard(unplayed.read(seat)), said(text)) for seat, text in transcript(task)],
         rewards=played.rewards(),
         metrics=played.metrics(),
     )

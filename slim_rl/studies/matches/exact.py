@@ -7,7 +7,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from slim_rl.core.game import Decision, Solved
+from slim_rl.core.game import Decision, Taskset
 from slim_rl.core.message import heard
 from slim_rl.engines.model import load_model
 from slim_rl.players.config import ModelConfig
@@ -15,9 +15,9 @@ from slim_rl.players.renderer import Renderer, renderer_of
 
 
 def solve(
-    taskset: Solved, checkpoints: Mapping[str, Path], config: ModelConfig, temperature: float
+    taskset: Taskset, checkpoints: Mapping[str, Path], config: ModelConfig, temperature: float
 ) -> dict[str, dict[str, float]]:
-    """The exact worth of each checkpoint, by name: see `Solved.solve`.
+    """The exact worth of each checkpoint, by name: see `Taskset.solve`.
 
     `other` is the largest probability, over all decisions, that the model says something else than, word for word, one
     of the turns that it may take; the probabilities of these are scaled up to 1.

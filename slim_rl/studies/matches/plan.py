@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import combinations, product
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import HasOpponents, HasRules, Solved, Task
+from slim_rl.core.game import Task
 from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import policy_seats
 from slim_rl.runtime.files import write_text
@@ -27,9 +27,7 @@ def series(run: Evaluation) -> list[Series]:
     assert isinstance(parameters, Parameters)
     if len(seats) != 2:
         raise UserError(f"The study matches needs a game of two seats, but {run.game.name} has {', '.join(seats)}.")
-    opponents = parameters.opponents
-    if not opponents and isinstance(run.game.taskset, HasOpponents):
-        opponents = run.game.taskset.opponents
+    opponents = parameters.opponents or run.game.taskset.opponents
     models = [*run.checkpoints, *run.snapshots]
     ranked = {*run.checkpoints, *_spread(list(run.snapshots), RANKED)}
     pairs = [(name, opponent) for name in models for opponent in opponents]
@@ -43,9 +41,8 @@ def series(run: Evaluation) -> list[Series]:
         for seated in ((one, other), (other, one)):
             if all(seat in trained for seat, player in zip(seats, seated, strict=True) if player in models):
                 planned.append(_match(run, tasks, seated))
-    rules = run.game.taskset.rules if isinstance(run.game.taskset, HasRules) else {}
     for seat, opponent in product(trained, opponents):
-        for rule in rules.get(seat, ()):
+        for rule in run.game.taskset.rules.get(seat, ()):
             planned.append(_match(run, run.tasks, (rule, opponent) if seat == seats[0] else (opponent, rule)))
     return planned
 
@@ -60,7 +57,7 @@ def finish(run: Evaluation) -> None:
     A model that thinks has too many ways to decide, and a server does not tell probabilities of turns that were
     not sampled.
     """
-    if isinstance(run.game.taskset, Solved) and not run.model.thinking and run.evaluate.server is None:
+    if run.game.taskset.decisions() and not run.model.thinking and run.evaluate.server is None:
         from slim_rl.studies.matches.exact import solve
 
         models = {**run.checkpoints, **run.snapshots}

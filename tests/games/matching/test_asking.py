@@ -51,8 +51,8 @@ def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
         mask = played.view(AGENT).mask
         turns = []
         while seat := played.turn:
-            turns.append((seat, players[seat].turn(played.observe(seat))))
-            played.step(turns[-1][1])
+            turns.append((seat, players[seat].turn(played.read(seat))))
+            played.move(turns[-1][1])
         seen = {(r, p) for r in range(3) for p in range(3) if mask[r, p]}
         asked, metrics = classify(turns, AGENT, seen, 3), played.metrics()
         assert len(asked) == metrics[f"{AGENT}.cells_asked"] > 0

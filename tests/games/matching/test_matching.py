@@ -14,7 +14,7 @@ def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
     taskset = MatchingTaskset(Parameters(), seed=0)
     [task] = taskset.tasks("train", 1)
     assert json.loads(json.dumps(task.state)) == task.state
-    assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).observe("player-1") == task.prompt
+    assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).read("player-1") == task.prompt
 
 
 def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
@@ -22,7 +22,7 @@ def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
     drawn = set()
     for task in taskset.tasks("train", 64):
         game = taskset.load(task)
-        prompts = dict(zip(game.seats, map(game.observe, game.seats), strict=True))
+        prompts = dict(zip(game.seats, map(game.read, game.seats), strict=True))
         metrics = game.metrics()
         patience, price, turns = metrics["patience"], metrics["price"], metrics["turn_limit"] // 2
         assert patience in range(1, 6) and turns in range(patience + 3, patience + 6)
@@ -41,7 +41,7 @@ def test_where_turns_are_not_told_only_the_patience_says_how_much_can_be_asked()
     for purpose in ("train", "demonstrations"):
         for task in taskset.tasks(purpose, 16):
             game = taskset.load(task)
-            prompts = [game.observe(seat) for seat in game.seats]
+            prompts = [game.read(seat) for seat in game.seats]
             assert task.prompt == prompts[0] and not any("Turns" in prompt for prompt in prompts)
             assert prompts[0].endswith(f"\nScores left: {game.limits.patience}")
             assert all("the game ends without a reward" in prompt for prompt in prompts)

@@ -33,7 +33,7 @@ def test_half_of_what_it_does_not_see_is_known_roughly_and_survives_being_stored
 
 def test_a_rough_score_is_read_as_the_middle_of_ten_by_the_first_player_alone(boards):
     game = MatchingGame(boards[0], Limits(8))
-    first, second = (game.observe(seat) for seat in game.seats)
+    first, second = (game.read(seat) for seat in game.seats)
     exact, rough, table = read_prompt(first), read_rough(first), boards[0].table
     assert (exact == np.where(boards[0].masks[0], table, -1)).all()
     assert (rough == np.where(boards[0].rough, table // 10 * 10 + 5, -1)).all()
@@ -52,8 +52,8 @@ def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
         and (boards[0].table <= high).all()
     )
     cell = tuple(np.argwhere(boards[0].rough)[0].tolist())
-    game.step(question(*cell, exactly=True))
-    game.step(f"[message] {answer(*cell, int(boards[0].table[cell]))}")
+    game.move(question(*cell, exactly=True))
+    game.move(f"[message] {answer(*cell, int(boards[0].table[cell]))}")
     assert game.bounds("player-1")[:, *cell].tolist() == [boards[0].table[cell]] * 2
     assert game.metrics()["player-1.useful_cells"] == game.metrics()["player-1.answers"] == 1
 
@@ -62,8 +62,8 @@ def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
 def test_a_score_counts_as_told_however_a_model_marks_it(boards, reply):
     cell = tuple(np.argwhere(~boards[0].masks[0])[0].tolist())
     game = MatchingGame(boards[0], Limits(8))
-    game.step(question(*cell))
-    game.step("[message] " + reply.format(boards[0].table[cell]))
+    game.move(question(*cell))
+    game.move("[message] " + reply.format(boards[0].table[cell]))
     assert game.metrics()["player-1.answers"] == 1
 
 
@@ -83,7 +83,7 @@ def test_the_player_that_infers_stays_within_what_it_knows(boards):
 
 def test_a_board_that_is_recited_asks_for_nothing(boards):
     game = MatchingGame(boards[0], Limits(8))
-    [board] = re.findall(r"You see:\n(.*?)\nTurns", game.observe("player-1"), re.DOTALL)
+    [board] = re.findall(r"You see:\n(.*?)\nTurns", game.read("player-1"), re.DOTALL)
     rough = " ".join(line for line in board.splitlines() if line.endswith("±5"))
     assert rough and not asked_cells(rough, 3) and not asks_something(rough)
 

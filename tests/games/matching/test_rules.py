@@ -30,13 +30,13 @@ def game_of(*texts, **limits):
     """A game on the board of STATE after these turns."""
     game = MatchingGame(Board.from_game_state(STATE), Limits(**{"max_turns": 10, **limits}))
     for text in texts:
-        game.step(text)
+        game.move(text)
     return game
 
 
 def test_each_player_sees_its_own_numbers_on_its_own_scale():
     game = game_of()
-    first, second = (game.observe(seat) for seat in game.seats)
+    first, second = (game.read(seat) for seat in game.seats)
     cells = first.partition("You see:\n")[2].splitlines()
     assert cells[0] == "Ava Li - BLEU: 90" and cells[8:] == ["Sofia Patel - GloVe: 70", "Turns left: 5"]
     assert cells[1:3] == ["Ava Li - Electra: ?", "Ava Li - GloVe: ?"]
@@ -66,11 +66,11 @@ def test_rows_are_reviewers_in_the_score():
 
 def test_a_proposal_must_be_answered_and_once_rejected_is_off_the_table():
     game = game_of(BEST, "[message] let me think")
-    assert game.turn == "player-2" and game.observe("player-2").splitlines()[-1].startswith("Error: ")
-    game.step("[reject]")
+    assert game.turn == "player-2" and game.read("player-2").splitlines()[-1].startswith("Error: ")
+    game.move("[reject]")
     assert (game.turn, game.quality) == ("player-1", 0.0)
-    game.step("[accept]")
-    assert game.observe("player-1").splitlines()[-1].startswith("Error: ") and game.turn == "player-1"
+    game.move("[accept]")
+    assert game.read("player-1").splitlines()[-1].startswith("Error: ") and game.turn == "player-1"
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_a_proposal_must_be_answered_and_once_rejected_is_off_the_table():
 )
 def test_an_error_goes_back_to_the_speaker_who_speaks_again(text, named):
     game = game_of()
-    game.observe("player-1"), game.observe("player-2")
-    game.step(text)
-    error = game.observe("player-1")
+    game.read("player-1"), game.read("player-2")
+    game.move(text)
+    error = game.read("player-1")
     assert error.startswith("Error: ") and named in error
-    assert (game.observe("player-2"), game.turn, game.metrics()["player-1.errors"]) == ("", "player-1", 1)
+    assert (game.read("player-2"), game.turn, game.metrics()["player-1.errors"]) == ("", "player-1", 1)
 
 
 @pytest.mark.parametrize("price", [0, 2])
@@ -100,7 +100,7 @@ def test_a_game_that_reaches_its_limit_earns_nothing_and_what_was_asked_for_is_p
     assert game.turn is None and game.truncated and game.quality == 0
     assert game.rewards() == {"player-1": -price / 100, "player-2": 0}
     with pytest.raises(ValueError, match="over"):
-        game.step("[accept]")
+        game.move("[accept]")
 
 
 def test_each_cell_asked_for_has_its_price_for_the_one_who_asks():
@@ -140,10 +140,10 @@ def test_a_score_counts_as_told_however_a_model_marks_it(reply):
 def test_what_is_left_is_told_before_each_turn_of_the_first_player():
     def heard(**limits):
         game, observations = game_of(**limits), []
-        game.observe("player-1"), game.observe("player-2")
+        game.read("player-1"), game.read("player-2")
         for text in ("Ava on BLEU?", "It is 3.", "Ava on GloVe, on Electra?", "4."):
-            game.step(f"[message] {text}")
-            observations.append(game.observe(game.turn).partition("\n")[2])
+            game.move(f"[message] {text}")
+            observations.append(game.read(game.turn).partition("\n")[2])
         return observations
 
     assert heard(patience=2) == ["", "Turns left: 4\nScores left: 1", "", "Turns left: 3\nScores left: 0"]
@@ -171,13 +171,13 @@ def test_whatever_is_said_the_rules_hold(size, selection, turns, seed):
     taskset = MatchingTaskset(Parameters(size=size, selection=selection), seed)
     [task] = taskset.tasks("train", 1)
     game = taskset.load(task)
-    assert game.observe("player-1") == task.prompt
+    assert game.read("player-1") == task.prompt
     for text in turns:
         if (speaker := game.turn) is None:
             break
         if text == "propose":
             text = "[propose] " + format_proposal(tuple(np.random.default_rng(seed).permutation(size)))
-        game.step(text)
-        erred = "Error" in game.observe(speaker)
+        game.move(text)
+        erred = "Error" in game.read(speaker)
         assert game.turn is None or (game.turn == speaker) == erred
         assert 0 <= game.quality <= 1

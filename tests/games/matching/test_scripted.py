@@ -271,7 +271,7 @@ def test_a_demonstration_closes_as_well_as_can_be_after_any_number_of_questions(
             ]
             played = MatchingGame(game.board, game.limits)
             for turn in [*said[: 2 * number], closing, "[accept]"]:
-                played.step(turn.removeprefix("Partner: ").partition("\nTurns left")[0])
+                played.move(turn.removeprefix("Partner: ").partition("\nTurns left")[0])
             best = played.metrics()["player-1.oracle_given_information"]
             assert played.rewards()["player-1"] == pytest.approx(best), task.game_id
     asked = [(len(demo.turns), game.limits.patience) for _, game, demo in shown]

@@ -10,7 +10,7 @@ import numpy as np
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.game import seed_of
 from slim_rl.core.message import heard, said
-from slim_rl.core.player import ScriptedPlayer, TextSeat
+from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.board import expected, optimal_assignment
@@ -104,7 +104,7 @@ def game_of(**parameters) -> NamedGame:
 def play(game: NamedGame, player: str, policy: Policy | None = None, count=120, arm="", step=0, samples=1, partner="scripted",
          purpose="evaluate") -> list[Episode]:  # fmt: skip
     """Episodes of a made policy under the name `player`, or of the reference of that name."""
-    makers = {player: lambda seat: TextSeat(MadePlayer(policy, seat.game, seat.name))} if policy else {}
+    makers = {player: lambda seat: MadePlayer(policy, seat.game, seat.name)} if policy else {}
     seating = Seating({game.name: game}, makers, 0)
     requests = [
         Request(f"{player}{arm}/{step}/{task.game_id}/{n}", game.name, task, (player, partner), step=step, arm=arm)

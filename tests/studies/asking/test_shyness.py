@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slim_rl.core.player import TextSeat
+from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.reader import asked_cells
 from slim_rl.games.matching.scripted import PLEADING, VAGUE_QUESTIONS
 from slim_rl.rollout.shards import write_shard
@@ -14,14 +14,14 @@ from slim_rl.studies.asking import plan
 from slim_rl.studies.asking.shyness import judge, shyness
 
 
-class Changed:
+class Changed(ScriptedPlayer):
     """A text player, whose turns are changed."""
 
     def __init__(self, player, change):
         self.player, self.change = player, change
 
-    async def respond(self, observation):
-        return self.change(await self.player.respond(observation))
+    def turn(self, observation):
+        return self.change(self.player.turn(observation))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def probed(evaluate):
 
     def probed(change=lambda turn: turn, games=40):
         def partner(seat):
-            return TextSeat(Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change))
+            return Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change)
 
         series = plan.series(evaluate(count=games))[0]
         seating = series.seating()
