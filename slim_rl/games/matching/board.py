@@ -3,15 +3,12 @@
 The rules are those of DialOp's `optimization` game (Lin, Tomlin, Andreas and Eisner 2023,
 arXiv 2305.20076; github jlin816/dialop, `dialop/games/optimization.py`). Rows are reviewers, columns
 papers, and an assignment is an array that holds the column of each row. Players are 0 and 1.
-
-Many boards at once are held with the board as the *last* axis, so that numpy works on whole batches:
-tables (N, N, B) int16 and masks (2, N, N, B) bool.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, reduce
-from itertools import combinations, islice
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,13 +23,13 @@ UNKNOWN = 50
 """A player counts this for a cell it does not see; a cell that neither player sees has this score."""
 ROUGH = 10
 """A score that a player knows roughly lies between two multiples of this."""
-MAX_REFUSALS = 10_000
-"""DialOp's MAX_TABLES: after more rejected boards than this in a row, the next one is kept as it is."""
+MAX_REJECTIONS = 10_000
+"""DialOp's MAX_TABLES."""
+BATCH = 1024
+"""Candidates drawn at once."""
 
-_BATCH = 1024  # candidates drawn at once: enough to amortise numpy's overhead, few enough for the CPU's cache
 _BLOCK = 64  # boards that share a random stream
-_SAMPLES = 4096  # candidates that `posterior_mean` draws at once; most fail the first bound
-_MAX_BATCHES = 512  # then `posterior_mean` uses the samples it has
+_SAMPLES = 4096  # candidates that `posterior_mean` draws at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +161,7 @@ def assignment_by_view(board: Board, known: np.ndarray) -> np.ndarray:
 
 
 def _view(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """`values` where `known`, 50 elsewhere: np.where, but 20 times as fast on int16 batches."""
+    """`values` where `known`, 50 elsewhere; several times as fast as np.where."""
     return (values - UNKNOWN) * known + UNKNOWN
 
 
@@ -179,195 +176,111 @@ def generate_boards(count: int, seed: int, parameters: Parameters) -> Iterator[B
 
 
 def _block(seed: int, block: int, parameters: Parameters) -> Iterator[Board]:
-    rng = np.random.default_rng([seed, block])
-    refused = 0
+    """As in DialOp, whose count of rejections begins at 0, the board after more than 10,000 of them is kept as it is."""
+    rng, rejections = np.random.default_rng([seed, block]), 0
     while True:
-        tables, masks = draw(_BATCH, rng, parameters)
-        taken, refused = _taken(passes(tables, masks, parameters), refused, parameters)
-        for i in taken:
-            scales = rng.uniform(*parameters.scale_range, 2)
-            yield Board(
-                tables[..., i].astype(np.int64), masks[..., i].copy(), scales, _rough(masks[..., i], rng, parameters)
-            )
+        tables, masks = draw(BATCH, rng, parameters)
+        for i, passed in enumerate(passes(tables, masks, parameters).tolist()):
+            if not passed and rejections <= MAX_REJECTIONS:
+                rejections += 1
+                continue
+            if not passed and parameters.selection == "stakes":
+                raise UserError(
+                    f"More than {MAX_REJECTIONS} boards of size {parameters.size} in a row do not reach stake "
+                    f"{parameters.stake}, with p_agent {parameters.p_agent} and p_partner {parameters.p_partner}; "
+                    "lower games.matching.stake."
+                )
+            rejections = 0
+            scales, mask = rng.uniform(*parameters.scale_range, 2), masks[:, i].copy()
+            yield Board(tables[i].astype(np.int64), mask, scales, _rough(mask, rng, parameters))
 
 
 def _rough(masks: np.ndarray, rng: np.random.Generator, parameters: Parameters) -> np.ndarray | None:
-    """(N, N) bool: the cells that the first player knows roughly; of these that its partner sees and it does not."""
+    """(N, N) bool: the cells that the first player knows roughly, out of those that only its partner sees."""
     if not parameters.p_rough:
         return None
     return (rng.random(masks[0].shape) < parameters.p_rough) & masks[1] & ~masks[0]
 
 
-def _taken(passed: np.ndarray, refused: int, parameters: Parameters) -> tuple[list[int], int]:
-    """Which of a batch of candidates are kept, and how many were rejected since the last of them.
-
-    DialOp counts rejections from 0 and keeps a board as it is once the count is *over* 10,000.
-
-    Args:
-        passed: (B,) bool, the candidates that pass the selection.
-        refused: rejections since the last board of the batches before.
-    """
-    taken: list[int] = []
-    last = -1 - refused
-    for i in [*np.flatnonzero(passed).tolist(), len(passed)]:
-        while last + MAX_REFUSALS + 2 < i:
-            if parameters.selection == "stakes":
-                raise UserError(
-                    f"More than {MAX_REFUSALS} boards of size {parameters.size} in a row do not reach stake "
-                    f"{parameters.stake}, with p_agent {parameters.p_agent} and p_partner {parameters.p_partner}; "
-                    "lower games.matching.stake."
-                )
-            last += MAX_REFUSALS + 2
-            taken.append(last)
-        if i < len(passed):
-            taken.append(i)
-            last = i
-    return taken, len(passed) - 1 - last
-
-
 def draw(count: int, rng: np.random.Generator, parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:
-    """`count` candidates before any selection: tables (N, N, B) int16 and masks (2, N, N, B) bool."""
+    """`count` candidates before any selection: tables (B, N, N) and masks (2, B, N, N) bool."""
     masks = np.stack([_draw_mask(count, rng, parameters, player) for player in (0, 1)])
     return _view(_draw_values(count, rng, parameters), masks[0] | masks[1]), masks
 
 
 def _draw_values(count: int, rng: np.random.Generator, parameters: Parameters) -> np.ndarray:
-    return rng.integers(0, TOP + 1, (parameters.size, parameters.size, count), np.int16)
+    return np.moveaxis(rng.integers(0, TOP + 1, (parameters.size, parameters.size, count), np.int16), -1, 0)
 
 
 def _draw_mask(count: int, rng: np.random.Generator, parameters: Parameters, player: int) -> np.ndarray:
-    # float32: faster than float64, and the probability is exact to within 1e-7
-    chance = rng.random((parameters.size, parameters.size, count), np.float32)
+    chance = np.moveaxis(rng.random((parameters.size, parameters.size, count), np.float32), -1, 0)
     return chance < (parameters.p_agent, parameters.p_partner)[player]
 
 
 def passes(
     tables: np.ndarray, masks: np.ndarray, parameters: Parameters, reward: np.ndarray | None = None
 ) -> np.ndarray:
-    """(B,) bool: which candidates the selection keeps, exactly.
+    """(B,) bool: which candidates the selection keeps.
 
     `dialop`: the pooled optimum is more than `stake` times what each player would earn alone.
     `stakes`: it is more than `stake` times the mean over all N! assignments. This does not depend on what a player
     would choose alone, so the selection tells a player nothing about that.
 
     Args:
+        tables: (B, N, N).
+        masks: (2, B, N, N) bool.
         reward: (B,) what the first player would earn alone, if the caller knows it.
     """
-    kept = np.zeros(tables.shape[-1], bool)
+    # The best of each row or column bounds the optimum, and spares most candidates the exact one.
+    most = np.minimum(tables.max(1).sum(1), tables.max(2).sum(1))
     if parameters.selection == "stakes":
-        kept[_beat_the_mean(tables, parameters.stake)] = True
+        # Each cell is in 1 of N assignments, so the mean over assignments is the sum of all cells over N.
+        least = parameters.stake * (tables.sum((1, 2)) / parameters.size)
     else:
-        kept[_beat_each_player(tables, masks, parameters.stake, reward)] = True
-    return kept
+        least = parameters.stake * (_earned(tables, masks[0]) if reward is None else reward)
+    kept = np.flatnonzero(most > least)
+    best = _earned(tables[kept])
+    kept, best = kept[best > least[kept]], best[best > least[kept]]
+    if parameters.selection == "dialop":
+        kept = kept[best > parameters.stake * _earned(tables[kept], masks[1][kept])]
+    return np.isin(np.arange(len(tables)), kept)
 
 
-def _beat_the_mean(tables: np.ndarray, stake: float) -> np.ndarray:
-    """Indices of the candidates that `stakes` keeps."""
-    # Each cell is in 1 of N assignments, so the mean over assignments is the sum of all cells over N.
-    yardstick = stake * (tables.sum((0, 1)) / len(tables))
-    alive = np.flatnonzero(_ceiling(tables) > yardstick)
-    return alive[_best_sums(tables[..., alive]) > yardstick[alive]]
-
-
-def _beat_each_player(tables: np.ndarray, masks: np.ndarray, stake: float, reward: np.ndarray | None) -> np.ndarray:
-    """Indices of the candidates that `dialop` keeps.
-
-    Filters by bounds that hold for any breaking of ties, cheapest first; scipy, which breaks ties as DialOp does,
-    then checks the few that are left one by one.
-    """
-    low = _least_reward(tables, masks[0]) if reward is None else reward
-    alive = np.flatnonzero(low * stake < _ceiling(tables))
-    tables, masks, low = tables[..., alive], masks[..., alive], low[alive]
-    best = _best_sums(tables)
-    near = np.flatnonzero(low * stake < best)
-    near = near[_least_reward(tables[..., near], masks[1][..., near]) * stake < best[near]]
-    unsure = masks if reward is None else masks[1:]
-
-    def beaten(i: int, mask: np.ndarray) -> bool:
-        table = tables[..., i]
-        return assignment_value(table, optimal_assignment(_view(table, mask))) * stake < best[i]
-
-    return alive[[i for i in near.tolist() if all(beaten(i, mask) for mask in unsure[..., i])]]
-
-
-def _ceiling(tables: np.ndarray) -> np.ndarray:
-    """(B,): an upper bound of the best assignment's value, from the best of each row or column."""
-    return np.minimum(tables.max(0).sum(0), tables.max(1).sum(0))
-
-
-def _least_reward(tables: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(B,) int16: a lower bound of what the best choice by the view `mask` (N, N, B) earns, for any tie.
-
-    One maximum finds both the value in the view and, among its ties, the least that the unseen cells add to it.
-    These are rounded down to tens, so both fit into 16 bits: 8 x (50 x 80 + 5) < 2**15, and 8 of them, -40..32
-    tens, stay below the next multiple of 80.
-    """
-    view = (tables - UNKNOWN) * mask
-    hidden = (tables - UNKNOWN - view) // 10
-    best = _best_sums(view * 80 - hidden)
-    value = -((40 - best) // 80)
-    return UNKNOWN * len(tables) + value + 10 * (80 * value - best)
-
-
-def _best_sums(scores: np.ndarray) -> np.ndarray:
-    """(B,): the value of the best assignment on each of `scores` (N, N, B), in its dtype.
-
-    Dynamic programming over sets of columns: the best value of the first k rows on each set of k columns.
-    """
-    best = scores[0]
-    for row, moves in zip(scores[1:], _moves(len(scores)), strict=True):
-        options = (_extend(best, row, *move) for move in moves)
-        best = reduce(lambda most, option: np.maximum(most, option, out=most), options)
-    return best[0]
-
-
-def _extend(best: np.ndarray, row: np.ndarray, rest: np.ndarray, column: np.ndarray) -> np.ndarray:
-    # best[rest] + row[column], in place and without numpy's bounds check: twice as fast
-    total = best.take(rest, 0, mode="clip")
-    total += row.take(column, 0, mode="clip")
-    return total
-
-
-@cache
-def _moves(size: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-    """For k = 2..size and i < k: each set of k columns gives its i-th column to row k-1.
-
-    Two arrays (sets of k,): the set of k-1 columns that remains, and the column that was given.
-    """
-    moves = []
-    for k in range(2, size + 1):
-        smaller = {columns: i for i, columns in enumerate(combinations(range(size), k - 1))}
-        sets = list(combinations(range(size), k))
-        rest = np.array([[smaller[columns[:i] + columns[i + 1 :]] for columns in sets] for i in range(k)])
-        moves.append(list(zip(rest, np.array(sets).T, strict=True)))
-    return moves
+def _earned(tables: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+    """(B,): the value of the assignments that are best by the cells `known` (B, N, N) bool, all of them by default."""
+    views = (tables if known is None else _view(tables, known)).astype(float, order="C")
+    papers = np.array([optimal_assignment(view) for view in views], int).reshape(tables.shape[:2])
+    return np.take_along_axis(tables, papers[..., None], 2).sum((1, 2))
 
 
 def posterior_mean(
-    board: Board, player: int, parameters: Parameters, rng: np.random.Generator, accepted: int = 1000
+    board: Board,
+    player: int,
+    parameters: Parameters,
+    rng: np.random.Generator,
+    accepted: int = 1000,
+    batches: int = 512,
 ) -> np.ndarray:
     """(N, N) float64: the scores that `player` should expect before anything has been said.
 
     The mean of the true table given the cells that `player` sees (with its scale known) and given that the board
-    passed the selection, over at least `accepted` samples of such boards. After 2 million samples it is the mean over
-    those that passed; if none passed, 50 for the cells that the player does not see (the mean of an unseen cell
+    passed the selection, over at least `accepted` samples of such boards. After `batches` of 4,096 samples it is the mean
+    over those that passed; if none passed, 50 for the cells that the player does not see (the mean of an unseen cell
     without selection, to within half a point).
     """
-    known, truth = board.masks[player][..., None], board.table[..., None].astype(np.int16)
-    rough = np.zeros_like(known) if player or board.rough is None else board.rough[..., None]
-    own = assignment_by_view(board, board.masks[player])
-    total, found = np.zeros_like(board.table), 0
-    for _ in range(_MAX_BATCHES):
+    known = board.masks[player]
+    rough = np.zeros_like(known) if player or board.rough is None else board.rough
+    own = assignment_by_view(board, known)
+    total, count = np.zeros_like(board.table), 0
+    for _ in range(batches):
         seen = _draw_mask(_SAMPLES, rng, parameters, 1 - player)
         drawn = _draw_values(_SAMPLES, rng, parameters)
-        drawn = np.where(rough, truth // ROUGH * ROUGH + drawn % ROUGH, drawn)
-        tables = _view(drawn, (seen | rough) & ~known)
-        tables += (truth - UNKNOWN) * known
+        drawn = np.where(rough, board.table // ROUGH * ROUGH + drawn % ROUGH, drawn)
+        tables = np.where(known, board.table, _view(drawn, seen | rough))
         masks = np.stack([np.broadcast_to(known, seen.shape), seen])
-        reward = tables[np.arange(board.size), own].sum(0)
-        kept = np.flatnonzero(passes(tables, masks, parameters, reward))
-        total += tables[..., kept].sum(-1)
-        found += len(kept)
-        if found >= accepted:
+        kept = passes(tables, masks, parameters, tables[:, np.arange(board.size), own].sum(1))
+        total += tables[kept].sum(0)
+        count += int(kept.sum())
+        if count >= accepted:
             break
-    return total / found if found else expected(board.bounds(player)).astype(float)
+    return total / count if count else expected(board.bounds(player)).astype(float)

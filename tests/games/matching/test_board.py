@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import ks_2samp
 
 from slim_rl.core.errors import UserError
-from slim_rl.games.matching import board as boards_module
 from slim_rl.games.matching.board import (
+    BATCH,
     Board,
     assignment_by_view,
     assignment_value,
@@ -41,17 +40,6 @@ def plain_keeps(table, masks, config):
     rows = np.arange(len(table))
     values = [table[rows, list(columns)].sum() for columns in permutations(rows)]
     return best > config.stake * np.mean(values)
-
-
-def plain_boards(count, seed, config):
-    rng = np.random.default_rng(seed)
-    shape = config.size, config.size
-    while count:
-        masks = np.stack([rng.random(shape) < config.p_agent, rng.random(shape) < config.p_partner])
-        table = np.where(masks.any(0), rng.integers(0, 100, shape), 50)
-        if plain_keeps(table, masks, config):
-            count -= 1
-            yield Board(table, masks, rng.uniform(*config.scale_range, 2))
 
 
 def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
@@ -148,8 +136,7 @@ def test_every_board_satisfies_the_rules(size, seed, selection, stake):
 def test_the_screen_keeps_exactly_what_the_plain_rules_keep(size, selection, stake, count):
     config = Parameters(size=size, selection=selection, stake=stake)
     tables, masks = draw(count, np.random.default_rng(11), config)
-    wide = tables.astype(np.int64)
-    plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(count)]
+    plain = [plain_keeps(tables[i], masks[:, i], config) for i in range(count)]
     fast = passes(tables, masks, config)
     assert 0 < fast.sum() < count
     assert fast.tolist() == plain
@@ -160,51 +147,52 @@ def test_ties_are_broken_as_in_dialop(size, values):
     # With few values there are many ties, and the extreme ones test the bounds.
     rng = np.random.default_rng(3)
     config = Parameters(size=size, selection="dialop", stake=1.05)
-    masks = rng.random((2, size, size, 3_000)) < 0.4
-    tables = np.where(masks.any(0), rng.choice(values, (size, size, 3_000)), 50).astype(np.int16)
-    wide = tables.astype(np.int64)
-    plain = [plain_keeps(wide[..., i], masks[..., i], config) for i in range(3_000)]
+    masks = rng.random((2, 3_000, size, size)) < 0.4
+    tables = np.where(masks.any(0), rng.choice(values, (3_000, size, size)), 50).astype(np.int16)
+    plain = [plain_keeps(tables[i], masks[:, i], config) for i in range(3_000)]
     assert 0 < sum(plain) < 3_000
     assert passes(tables, masks, config).tolist() == plain
-    board = Board(wide[..., 0], masks[..., 0], np.ones(2))
+    board = Board(tables[0], masks[:, 0], np.ones(2))
     own = assignment_by_view(board, board.masks[0])
     assert assignment_value(board.table, own) == plain_value(board.table, board.masks[0])
 
 
-def test_boards_are_distributed_as_the_plain_rules_distribute_them():
+def test_a_block_holds_the_candidates_that_the_plain_rules_keep_in_their_order():
     config = Parameters(size=3, selection="dialop", stake=1.1)
-    ours = list(generate_boards(1_000, 5, config))
-    plain = list(plain_boards(400, 6, config))
-
-    for of in [
-        lambda board: board.best_assignment_reward,
-        lambda board: board.table.mean(),
-        lambda board: board.table[0, 0],
-        lambda board: board.masks[0].sum(),
-        lambda board: board.masks[1].sum(),
-        lambda board: board.scales[1],
-        lambda board: plain_value(board.table, board.masks[0]) / board.best_assignment_reward,
-    ]:
-        assert ks_2samp([of(board) for board in ours], [of(board) for board in plain]).pvalue > 0.002
+    rng, boards = np.random.default_rng([5, 0]), generate_boards(40, 5, config)
+    drawn = 0
+    while drawn < 40:
+        tables, masks = draw(BATCH, rng, config)
+        for i in range(BATCH):
+            if drawn < 40 and plain_keeps(tables[i], masks[:, i], config):
+                board, drawn = next(boards), drawn + 1
+                assert (board.table == tables[i]).all() and (board.masks == masks[:, i]).all()
+                assert board.scales.tolist() == rng.uniform(1, 10, 2).tolist()
 
 
-def test_dialop_keeps_the_board_after_10_001_rejections_as_it_is():
+def test_candidates_are_drawn_as_the_rules_say():
+    """Every score and mask independently: by quantiles of 30,000 draws of each, within five standard errors."""
+    config = Parameters(size=3, p_agent=0.3, p_partner=0.6)
+    tables, masks = draw(30_000, np.random.default_rng(0), config)
+    assert masks.mean((1, 2, 3)) == pytest.approx([0.3, 0.6], abs=5 * (0.24 / 270_000) ** 0.5)
+    assert (masks[0] & masks[1]).mean() == pytest.approx(0.18, abs=5 * (0.15 / 270_000) ** 0.5)
+    scores = tables[masks.any(0)]
+    assert (scores.min(), scores.max()) == (0, 99)
+    shares = [(scores < limit).mean() for limit in (25, 50, 75)]
+    assert shares == pytest.approx([0.25, 0.5, 0.75], abs=5 * (0.25 / len(scores)) ** 0.5)
+    assert (tables[~masks.any(0)] == 50).all()
+
+
+def test_dialop_keeps_the_board_after_10_001_rejections_as_it_is_counted_from_the_last_one_across_batches():
     # Both see everything, so no board passes. DialOp wants more than 10,000 rejections, counted from 0.
-    config = Parameters(size=3, selection="dialop", p_agent=1, p_partner=1)
-    [board] = generate_boards(1, 2, config)
+    config = Parameters(size=3, selection="dialop", p_agent=1, p_partner=1, scale_range=(1, 1))
+    first, second, _ = generate_boards(3, 2, config)
     rng = np.random.default_rng([2, 0])
-    batches = [draw(boards_module._BATCH, rng, config)[0] for _ in range(10)]
-    assert (board.table == np.concatenate(batches, -1)[..., 10_001]).all()
-    assert len(list(generate_boards(3, 2, config))) == 3
-
-
-def test_rejections_are_counted_from_the_last_board_also_across_batches():
-    config = Parameters(selection="dialop")
-    passed = np.zeros(25_000, bool)
-    passed[4_000] = True
-    assert boards_module._taken(passed, 0, config) == ([4_000, 14_002, 24_004], 995)
-    assert boards_module._taken(passed[:1], 10_000, config) == ([], 10_001)
-    assert boards_module._taken(passed[:1], 10_001, config) == ([0], 0)
+    tables = np.concatenate([draw(BATCH, rng, config)[0] for _ in range(10)])
+    assert (first.table == tables[10_001]).all()
+    rng.uniform(size=2)  # the scales of the first board
+    tables = np.concatenate([tables, *(draw(BATCH, rng, config)[0] for _ in range(10))])
+    assert (second.table == tables[20_003]).all()
 
 
 def test_stakes_that_no_board_reaches_are_an_error_that_names_stake():
@@ -232,9 +220,8 @@ def test_posterior_mean_agrees_with_plain_rejection(player):
     assert (np.abs(mean - np.mean(kept, 0)) < 5 * error).all()
 
 
-def test_a_view_that_cannot_occur_is_expected_at_50(monkeypatch):
-    monkeypatch.setattr(boards_module, "_MAX_BATCHES", 2)
+def test_a_view_that_cannot_occur_is_expected_at_50():
     board = Board(np.full((3, 3), 7), np.ones((2, 3, 3), bool), np.ones(2))
     board.masks[0, 0, 0] = False
-    mean = posterior_mean(board, 0, Parameters(size=3, stake=50), np.random.default_rng(0))
+    mean = posterior_mean(board, 0, Parameters(size=3, stake=50), np.random.default_rng(0), batches=2)
     assert mean[0, 0] == 50 and (mean.ravel()[1:] == 7).all()
