@@ -20,9 +20,9 @@ def _vocabulary(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def _phrase(pattern: str, or_inside: str = "") -> re.Pattern[str]:
-    """`pattern`, written over several lines, between word boundaries and in any case; or the other one inside words."""
-    return re.compile(rf"\b(?:{pattern})\b" + (or_inside and f"|{or_inside}"), re.IGNORECASE | re.VERBOSE)
+def _phrase(pattern: str) -> re.Pattern[str]:
+    """`pattern`, written over several lines, between word boundaries and in any case."""
+    return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE | re.VERBOSE)
 
 
 _THINKS = r"(?:think\w*|thoughts?|reason\w*|reflect\w*|scratchpad|analysis)"
@@ -34,10 +34,9 @@ QUOTATION = re.compile(r""""[^"\n]*"|(?<!\w)'(?:[^'\n]|\b'\b)*'(?!\w)""")
 TABLE_ROW_OR_QUOTE = re.compile(r"^.*\|.*\|.*$|^[^\S\n]*>.*$", re.MULTILINE)
 NEW_LINE = re.compile(r"<br\s*/?>", re.IGNORECASE)
 EMPHASIS = re.compile(r"[*`]+(?=\S)|(?<=\S)[*`]+")
-PUNCTUATION = str.maketrans({"\u2019": "'", "\u2018": "'", "\u3002": ". ", "\u3001": ", "}) | str.maketrans(
-    dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d", '"') | dict.fromkeys("\u2013\u2014", " - ")
+PUNCTUATION = str.maketrans(
+    {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2013": " - ", "\u2014": " - "}
 )
-SCRIPT_CHANGE = re.compile(r"(?<=[\u3040-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3040-\u9fff])")
 # "Ava - BLEU: ?" and "a ? for Ava" show a cell without a number; these marks ask nothing. Nor does "BLEU ?" next to
 # "Electra 40" or "Electra ?".
 BLANK = re.compile(
@@ -83,7 +82,6 @@ WANTS = _phrase(r"""
     | (?:nice|good|great)[ ]to[ ](?:know|hear|have|see|learn|get) | happy[ ]to | important
     | (?:tell|give|send|show)[ ]me | need (?![ ]some) | scores?[ ]needed | looking | ask | question
     | request(?:s|ed|ing)? | require | disclose | state | show
-    | bitte | möchte | por[ ]favor | gustaría | quiero | voudrais | aimerais
 """)
 # A clause that begins with this is a question, with or without a question mark.
 BEGINS = re.compile(
@@ -93,10 +91,7 @@ BEGINS = re.compile(
     | is | are | does | did | any | anything
     | tell | gimme | give[ ](?!\w+[ ]to\b) | share | provide | report | list | need[ ](?:your|.*score)
     | inform | reveal | awaiting | (?:ask|asking|looking|waiting)[ ](?:about|for)
-    | request(?:ing)? | bitte | sag | nenne? | ich[ ](?:brauche|möchte) | dime | necesito | quisiera
-    | donne | dis | j'ai[ ]besoin | podrías | puedes | pourr(?:iez|ais|ait)[ -](?:vous|tu|on)
-    | kannst | könn(?:test|t?en)
-    ) \b | .* (?: 请 | 告诉 | [想要]知道 | 多少 | 教えて )""",
+    | request(?:ing)? ) \b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # The topic of a question, before the question: "For BLEU, what do you have on Ava?"
@@ -106,16 +101,13 @@ TOPIC = re.compile(
     re.IGNORECASE,
 )
 # What was asked or told before, may be asked, or need not be told is not asked for.
-RECALLS = _phrase(
-    r"""
+RECALLS = _phrase(r"""
     (?:you|i) (?:'ve|[ ]have)? (?:[ ](?:just|already|earlier))* [ ] (?:asked|told|said|mentioned|wrote)
     | (?:i|we)[ ]already[ ](?:know|have|see) | ignore[ ](?:my|the|that)
     | did[ ]you[ ](?:just[ ])?ask | (?:thanks?|thank[ ]you) [ ]for | feel[ ]free | ask[ ]me
     | (?:let[ ]me[ ]know|tell[ ]me) [ ]if[ ]you (?:'d|[ ]would)? [ ](?:need|want|like)
     | (?:no|not|never|(?:do|did|wo|would|need)n't) [ ] (?:\w+[ ])? (?:need|have[ ]to|ask|want|tell|share) | later
-""",
-    or_inside="谢谢",
-)
+""")
 # What comes after "You asked:" is a quotation: a sentence, or a line below it and those that list or name something.
 QUOTED = re.compile(
     r"\b(?:(?:you|i)(?:'\w+)?(?: have| just| already)* (?:asked|said|wrote)(?: me| you)?"
@@ -126,15 +118,10 @@ QUOTED = re.compile(
 OFFERS = _phrase(r"(?:i|we) \b (?: (?!\byou\b) [^,.?] ){0,60} \b (?:share|tell|give|provide|show|send|offer|gave)")
 
 SCORE = _phrase(
-    r"""
-    (?:score|value|rating|number|point|info|information|data|stat|expertise)s?
-    | wert | punktzahl | punt[ua]\w+ | how[ ](?:good|well|strong|high)
-""",
-    or_inside="分",
+    "(?:score|value|rating|number|point|info|information|data|stat|expertise)s? | how[ ](?:good|well|strong|high)"
 )
 # Words of assigning and agreeing.
-SUGGESTS = _phrase(
-    r"""
+SUGGESTS = _phrase(r"""
     put(?:ting|s)? | plac(?:e|ed|ing) | assign(?:ed|ing|s)? | mov(?:e|ed|ing) | leav(?:e|es|ing) | left[ ]with
     | (?:lock|keep|propos|reject|select|settl|slot|stay|stick|swap|switch|agree|accept)\w*
     | bring | choose | why | take[ns]? | took | best[ ](?:choice|option) | picked | pick | toss
@@ -149,10 +136,7 @@ SUGGESTS = _phrase(
     | would[ ]you[ ](?:like|prefer|want) | (?:do|did)[ ]you[ ](?:want|prefer|need)
     | (?<!how[ ]) (?:does|do|would|will|could|might) \b [^?]{0,60} \b works?
     | confirm (?! [^?]* (?:score|value|number))
-    | de[ ]acuerdo | debería | te[ ]parece | d'accord | passt | in[ ]ordnung
-""",
-    or_inside="同意|建议|可以吗",
-)
+""")
 SEEKS_APPROVAL = re.compile(
     r"(?:\b(?:ok|okay|alright|fine|agreed|deal|good idea|right|correct|works?|sounds? good|help)|, good)\W*$",
     re.IGNORECASE,
@@ -326,7 +310,6 @@ def _addressed(text: str) -> str:
     text = NEW_LINE.sub("\n", THOUGHT.sub("", text)).strip()
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(PUNCTUATION)
-        text = SCRIPT_CHANGE.sub(" ", text).strip()
     if text[:1] == text[-1:] == '"' and text.count('"') == 2:
         text = text.strip('"')
     text = QUOTED.sub("", TABLE_ROW_OR_QUOTE.sub("", text))
