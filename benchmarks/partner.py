@@ -24,6 +24,7 @@ from slim_rl.players.config import ServiceConfig
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request, Seating, service_makers
+from slim_rl.rollout.store import Store
 from slim_rl.runtime.cli import argument_parser
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,9 @@ def play(url: str, episodes: int, at_once: int, **limits) -> tuple[list[int], fl
     requests = [Request(f"e/{task.game_id}", GAME, task, players) for task in game.taskset.tasks("train", episodes)]
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        played = collect(requests, seating.play, Path(folder), at_once, "episodes", status=services.status)
+        played = asyncio.run(
+            collect(requests, seating.play, Store(Path(folder)), at_once, 1, "episodes", services.status)
+        )
         seconds = time.monotonic() - started
     assert {episode.status for episode in played} == {"completed"}
     return [sum(turn.seat == "player-2" for turn in episode.turns) for episode in played], seconds

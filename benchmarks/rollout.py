@@ -29,6 +29,7 @@ from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 
 HEARD = 20
@@ -87,7 +88,7 @@ def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine]
     def play(engine: LocalEngine) -> int:
         seating = Seating(games, {"policy": rules.maker(engine)}, config.seed)
         with tempfile.TemporaryDirectory() as folder:
-            episodes = collect(requests, seating.play, Path(folder), config.concurrency)
+            episodes = asyncio.run(collect(requests, seating.play, Store(Path(folder)), config.concurrency))
         return sum(sum(trace.loss_mask) for e in episodes for trace in e.traces.values())
 
     return play

@@ -10,6 +10,7 @@ same step from the same weights. Loss and gradient norm of the first step are co
 """
 
 import argparse
+import asyncio
 import copy
 import tempfile
 import time
@@ -84,7 +85,7 @@ class Ours(TrainerCallback):
 
     def on_step_begin(self, *_, **__):
         start = clocks()
-        self.metrics.append(update(self.config, self.model, None, self.optimizers, self.sequences))
+        self.metrics.append(asyncio.run(update(self.config, self.model, None, self.optimizers, self.sequences)))
         self.started = clocks()
         self.seconds.append(self.started - start)
 

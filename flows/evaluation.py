@@ -3,6 +3,7 @@
 They are gathered where the stage `evaluate` looks for them, so `dvc repro` then plays none of them again.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from slim_rl.evaluation.series import Series, befores, rounds
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
-from slim_rl.rollout.shards import gather_notes
+from slim_rl.rollout.store import Store
 from slim_rl.runtime.cli import run_stage
 from slim_rl.studies import load_study, study_of
 from stages.evaluate import evaluation_folder, evaluations, missing
@@ -147,7 +148,7 @@ def play_batch(batch: tuple[Series, list[Request]], services: Services, concurre
     seating = series.seating()
     # In its own folder, because other batches of the series are written meanwhile.
     folder = series.folder / f"from-{requests[0].episode_id.rpartition('/')[2]}"
-    played = collect(requests, seating.play, folder, concurrency)
+    played = asyncio.run(collect(requests, seating.play, Store(folder), concurrency))
     failed = [episode for episode in played if episode.status == "failed"]
     get_run_logger().info(f"{len(played) - len(failed)} of {len(played)} episodes are there. {services.status()}")
     if failed:

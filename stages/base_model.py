@@ -62,7 +62,7 @@ def copy_given(config: Config) -> None:
         copy_checkpoint(folder, OUTPUT)
 
 
-def warm_start(config: Config, team: Team) -> None:
+async def warm_start(config: Config, team: Team) -> None:
     """Let the checkpoint that `model.base` names imitate the games' demonstrations."""
     torch.set_num_threads(config.threads_of(team.size))
     made, warm = config.model, config.warmstart
@@ -90,13 +90,13 @@ def warm_start(config: Config, team: Team) -> None:
         return team.share([encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers], length)
 
     work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), source, *config.own_code())
-    measured = imitate(warm, model, batch, work, held_out, team)
+    measured = await imitate(warm, model, batch, work, held_out, team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
         write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
 
 
-def make_tiny(config: Config, team: Team) -> None:
+async def make_tiny(config: Config, team: Team) -> None:
     """A Qwen3 from scratch that can play, by imitation of the games' demonstrations."""
     torch.set_num_threads(config.threads_of(team.size))
     made, warm = config.model, config.warmstart
@@ -123,7 +123,7 @@ def make_tiny(config: Config, team: Team) -> None:
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
     work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), *config.own_code())
-    imitate(warm, model, batch, work, team=team)
+    await imitate(warm, model, batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
 

@@ -12,7 +12,8 @@ from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.seating import Request
-from slim_rl.rollout.shards import publish, read_episodes
+from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.team import Team, run_as_team
@@ -31,7 +32,7 @@ def main() -> None:
     run_as_team(partial(evaluate, config), config.playing_processes)
 
 
-def evaluate(config: Config, team: Team) -> None:
+async def evaluate(config: Config, team: Team) -> None:
     import torch
 
     torch.set_num_threads(config.threads_of(team.size))
@@ -41,17 +42,17 @@ def evaluate(config: Config, team: Team) -> None:
             plan = load_study(study_of(run.game.taskset), "plan")
             for one in plan.series(run):
                 requests = one.requests()
-                if team.lead(team.leads and not missing(one)):
+                if await team.lead(team.leads and not missing(one)):
                     continue
-                episodes = collect(
+                episodes = await collect(
                     requests,
                     one.seating().play,
-                    one.folder,
+                    Store(one.folder),
                     config.concurrency,
+                    TRIES,
                     f"{run.game.name}: {one.name}",
-                    tries=TRIES,
-                    status=services.status,
-                    team=team,
+                    services.status,
+                    team,
                 )
                 failed = [episode for episode in episodes if episode.status == "failed"]
                 if failed and team.leads:
@@ -62,7 +63,7 @@ def evaluate(config: Config, team: Team) -> None:
             if hasattr(plan, "finish") and team.leads:
                 plan.finish(run)
         if team.leads:
-            publish(folder, EPISODES, services.bills())
+            Store(folder).publish(EPISODES, services.bills())
 
 
 def missing(one: Series) -> list[Request]:

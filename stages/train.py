@@ -27,7 +27,8 @@ from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began, publish
+from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
@@ -62,7 +63,7 @@ def main() -> None:
     run_as_team(partial(run, config), config.playing_processes if here else 1)
 
 
-def run(config: Config, team: Team) -> None:
+async def run(config: Config, team: Team) -> None:
     torch.set_num_threads(config.threads_of(team.size))
     find_estimator(config.train.advantage)
     for name in config.train.filters:
@@ -83,10 +84,10 @@ def run(config: Config, team: Team) -> None:
         if config.train.backend == "slime":
             train_on_slime(config, games, tasks, folder)
         else:
-            train_here(config, games, tasks, folder, services, team)
+            await train_here(config, games, tasks, folder, services, team)
         if team.leads:
             publish_snapshots(folder)
-            publish(folder / "rollouts", ROLLOUTS, services.bills())
+            Store(folder / "rollouts").publish(ROLLOUTS, services.bills())
             write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
 
 
@@ -107,7 +108,7 @@ def slime_inputs(config: Config) -> dict[str, Any]:
     return identity(config.work_inputs("seed", "games", "model", "train"))
 
 
-def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
+async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
     model, tokenizer = load_model(BASE)
     reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
     made, temperature = config.model, config.train.temperature
@@ -127,7 +128,6 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
         return Seating(games, {**fixed, **policies}, config.seed)
 
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
-    status = services.status if paid else None
     measured = None
     if config.evaluate.every_steps:
         measured = Benchmarks(
@@ -148,7 +148,7 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
                 log(metrics)
                 log_too(metrics)
 
-        train(
+        await train(
             config.train,
             model,
             reference,
@@ -157,7 +157,8 @@ def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, service
             config.concurrency,
             folder,
             on_step,
-            status,
+            bool(paid),
+            services.status if paid else str,
             measured,
             team,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
@@ -48,7 +49,8 @@ def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
     try:
         return loaded.tools(seat)
     finally:
-        asyncio.run(loaded.close())
+        with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
+            pool.submit(asyncio.run, loaded.close()).result()
 
 
 def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:

@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -27,7 +26,7 @@ from slim_rl.core.game import Task
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.games import NamedGame
 from slim_rl.rollout.play import fail
-from slim_rl.rollout.shards import add_shard
+from slim_rl.rollout.store import Store
 from slim_rl.runtime.imports import check_name, function_at
 
 Values = Sequence[float | None]
@@ -139,22 +138,20 @@ async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequen
         episode.rewards = {**episode.rewards, **own} if own else {}
 
 
-def judge_groups(
-    games: Mapping[str, NamedGame], tasks: Sequence[Task], episodes: Sequence[Episode], size: int, folder: Path
+async def judge_groups(
+    games: Mapping[str, NamedGame], tasks: Sequence[Task], episodes: Sequence[Episode], size: int, store: Store
 ) -> None:
-    """Judge the groups of a training step whose game says so, each once, and keep the rewards in the shards of `folder`."""
-    changed: list[Episode] = []
+    """Judge the groups of a training step whose game says so, each once, and keep the rewards in `store`."""
     for start in range(0, len(episodes), size):
         group = episodes[start : start + size]
         config = games[group[0].game].parameters.reward_function if group[0].game else None
         if config is None or config.scope != "group" or any(JUDGED in episode.metrics for episode in group):
             continue
-        asyncio.run(judge(config, group, tasks[start : start + size]))
+        await judge(config, group, tasks[start : start + size])
         for episode in group:
             episode.metrics[JUDGED] = 1.0
-        changed += group
-    if changed:
-        add_shard(folder, changed)
+            store.add(episode)
+    store.write()
 
 
 def judged_seats(episode: Episode) -> list[str]:

@@ -2,10 +2,9 @@
 
 import base64
 import json
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ import pyarrow.parquet as pq
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Image, Message, ToolCall
-from slim_rl.runtime.files import write_text, write_whole
-from slim_rl.runtime.journal import append_line, read_lines
+from slim_rl.runtime.files import write_whole
 
 BILLS = "bills.json"
 BEGAN = "began.txt"
@@ -72,7 +70,7 @@ def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
     Raises:
         UserError: the disk is full or the folder cannot be written; nothing half-written stays.
     """
-    table = pa.Table.from_pylist([_row(episode) for episode in episodes], SCHEMA)
+    table = pa.Table.from_pylist([row_of(episode) for episode in episodes], SCHEMA)
     write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
 
 
@@ -82,12 +80,21 @@ def shards(folder: Path) -> list[Path]:
 
 
 def read_episodes(folder: Path) -> Iterator[Episode]:
-    """All episodes below `folder`, tokens included, a shard at a time."""
+    """All episodes below `folder`, tokens included, a shard at a time.
+
+    Raises:
+        UserError: a file is no shard.
+    """
     for path in shards(folder):
-        yield from map(_episode, pq.read_table(path, schema=SCHEMA).to_pylist())
+        try:
+            rows = pq.read_table(path, schema=SCHEMA).to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(path, error) from None
+        yield from map(episode_of, rows)
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def row_of(episode: Episode) -> dict[str, Any]:
+    """`episode` as plain values, in the columns of `SCHEMA`."""
     return {
         **vars(episode),  # asdict would copy every token
         "turns": [
@@ -105,7 +112,8 @@ def _row(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _episode(row: dict[str, Any]) -> Episode:
+def episode_of(row: dict[str, Any]) -> Episode:
+    """The episode that `row_of` made into `row`."""
     values = {
         **row,
         "dropped": row.get("dropped") or "",
@@ -133,47 +141,6 @@ def _message(row: dict[str, Any]) -> Message:
     calls = tuple(ToolCall(**call) for call in json.loads(row["tool_calls"] or "[]"))
     images = tuple(Image(base64.b64decode(i["base64"]), i["media_type"]) for i in row["images"])
     return Message(row["role"], row["text"], calls, images)
-
-
-# The journal: episodes that have ended and are in no shard yet. A line for each costs less than a file.
-
-_JOURNAL = ".journal.jsonl"
-
-
-def note_episode(folder: Path, episode: Episode) -> None:
-    append_line(folder / _JOURNAL, _row(episode))
-
-
-def noted_episodes(folder: Path) -> Iterator[Episode]:
-    for path in sorted(Path(folder).rglob(_JOURNAL)):
-        yield from map(_episode, read_lines(path))
-
-
-def add_shard(folder: Path, episodes: Sequence[Episode]) -> None:
-    """Write `episodes`, all that the journals below `folder` have, to the next shard, and remove the journals."""
-    write_shard(folder / f"{len(shards(folder)):05d}.parquet", episodes)
-    for path in folder.rglob(_JOURNAL):
-        path.unlink()
-
-
-def gather_notes(folder: Path) -> None:
-    """Write the episodes in the journals of a killed process to a shard."""
-    if noted := list(noted_episodes(folder)):
-        add_shard(folder, noted)
-
-
-def finished(folder: Path) -> dict[str, Episode]:
-    """By id, the episodes below `folder` that need not be played again."""
-    found = chain(read_episodes(folder), noted_episodes(folder))
-    return {episode.episode_id: episode for episode in found if episode.status != "failed"}
-
-
-def publish(source: Path, folder: Path, bills: Mapping[str, Any]) -> None:
-    """Replace `folder` by a copy of `source` without the journals, and with `BILLS` for what services cost."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".*"))
-    if bills:
-        write_text(folder / BILLS, json.dumps(bills, indent=2, sort_keys=True) + "\n")
 
 
 def began(folder: Path) -> datetime:
@@ -218,7 +185,7 @@ class Shard:
         try:
             self._file = pq.ParquetFile(path, read_dictionary=_STRINGS)
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from None
+            raise _damaged(path, error) from None
 
     def numbers(self) -> pd.DataFrame:
         """One row per episode, without its dialogue.
@@ -249,7 +216,7 @@ class Shard:
         """The episodes with these ids, without their tokens."""
         table = self._read([name for name in SCHEMA.names if name != "traces"])
         chosen = table.filter(pc.is_in(table["episode_id"], pa.array(ids, pa.string())))
-        return [_episode({**row, "traces": []}) for row in chosen.to_pylist()]
+        return [episode_of({**row, "traces": []}) for row in chosen.to_pylist()]
 
     def sampled_tokens(self) -> np.ndarray:
         """Tokens that the policy sampled in each episode, (episodes,)."""
@@ -262,13 +229,12 @@ class Shard:
         try:
             return self._file.read(columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from None
+            raise _damaged(self._path, error) from None
 
-    def _damaged(self, error: Exception) -> UserError:
-        reason = str(error).splitlines()[0].rstrip(".")
-        return UserError(
-            f"{self._path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`."
-        )
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0].rstrip(".")
+    return UserError(f"{path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`.")
 
 
 _STRINGS = [

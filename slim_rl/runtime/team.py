@@ -1,16 +1,16 @@
 """Data parallelism: several processes run the same stage, share its episodes and add up its gradients.
 
-For models so small that two threads spend their time waiting for each other. The numbers depend on the number of
-processes, but on nothing else, such as which of them is faster.
+For models so small that two threads spend their time waiting for each other. The numbers depend on how many processes
+there are, and not on which of them is faster.
 """
 
+import asyncio
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Team:
-    """One process's place among those that run a stage. Every process must call `gather`, `lead` and `add` in the same
-    order."""
+    """One process's place among those that run a stage. All of them must call `gather`, `lead`, `agree` and `add` in
+    the same order."""
 
     rank: int = 0
     size: int = 1
@@ -43,41 +43,34 @@ class Team:
         falling = sorted(range(len(items)), key=lambda i: cost(items[i]), reverse=True)
         return [items[i] for i in sorted(falling[self.rank :: self.size])]
 
-    def gather(self, own: T) -> list[T]:
-        """What each process has, by rank."""
+    async def gather(self, own: T) -> list[T]:
+        """The value of each process, by rank."""
         if self.size == 1:
             return [own]
         import torch.distributed as dist
 
         waiting = dist.barrier(async_op=True)
-        while not waiting.is_completed():  # in Python, where Ctrl-C is heard
-            time.sleep(0.005)
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, own)
-        return found
+        while not waiting.is_completed():
+            await asyncio.sleep(0.005)
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, own)
+        return values
 
-    def agree(self, failure: Exception | None) -> None:
+    async def lead(self, own: T) -> T:
+        """The value of the first process."""
+        return (await self.gather(own if self.leads else None))[0]  # type: ignore[return-value]
+
+    async def agree(self, failure: Exception | None) -> None:
         """Go on if no process failed.
 
         Raises:
-            Exception: this process's own failure, else that of another; of one that is no UserError its name and words.
+            Exception: this process's own failure, else that of another: a UserError as it is, any other by its name.
         """
-        told = failure if failure is None or isinstance(failure, UserError) else Exception(_words(failure))
-        failures = self.gather(told)
-        if failure:
-            raise failure
-        for other in filter(None, failures):
-            raise other
-
-    def lead(self, own: T) -> T:
-        """What the first process has."""
-        if self.size == 1:
-            return own
-        import torch.distributed as dist
-
-        found = [own]
-        dist.broadcast_object_list(found)
-        return found[0]
+        told = Exception(f"{type(failure).__name__}: {failure}")
+        failures = await self.gather(failure if failure is None or isinstance(failure, UserError) else told)
+        for other in [failure, *failures]:
+            if other:
+                raise other
 
     def add(self, tensors: Sequence["torch.Tensor"]) -> None:
         """Replace each of these tensors, of one type, by the sum over all processes."""
@@ -94,18 +87,17 @@ class Team:
         if self.size > 1:
             import torch
 
-            trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-            for parameter in trained:
+            for parameter in model.parameters():
                 if parameter.grad is None:  # this process had nothing to learn from
                     parameter.grad = torch.zeros_like(parameter)
-            self.add([parameter.grad for parameter in trained if parameter.grad is not None])
+            self.add([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
 
 
 ALONE = Team()
 
 
 def team_size(processes: int) -> int:
-    """One where there is a GPU."""
+    """`processes`, but one where there is a GPU."""
     if processes == 1:
         return 1
     import torch
@@ -113,8 +105,8 @@ def team_size(processes: int) -> int:
     return 1 if torch.cuda.is_available() else processes
 
 
-def run_as_team(main: Callable[[Team], None], processes: int) -> None:
-    """Run `main` in as many processes as `team_size` says, of which this is the first.
+def run_as_team(main: Callable[[Team], Coroutine[Any, Any, None]], processes: int) -> None:
+    """Run `main` in an event loop in each of `team_size(processes)` processes. This process is the first.
 
     Args:
         main: the whole work. torch must not have computed before: its threads do not survive the fork.
@@ -124,22 +116,21 @@ def run_as_team(main: Callable[[Team], None], processes: int) -> None:
     """
     size = team_size(processes)
     if size == 1:
-        main(ALONE)
+        asyncio.run(main(ALONE))
         return
     fork = multiprocessing.get_context("fork")  # nothing has been computed yet, and imports take seconds
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        others = [fork.Process(target=_follow, args=(main, Team(rank, size), folder)) for rank in range(1, size)]
+    with TemporaryDirectory() as folder:
+        sentence = Path(folder, "sentence")
+        others = [fork.Process(target=_follow, args=(main, Team(rank, size), sentence)) for rank in range(1, size)]
         try:
             for process in others:
                 process.start()
-            _meet(Team(0, size), folder)
-            main(Team(0, size))
+            asyncio.run(_meet(main, Team(0, size), sentence))
         except (RuntimeError, _NotMet) as error:  # gloo's, or from before it was ready: a connection was closed
             for process in others:
                 process.join(1)
-            if (folder / _SENTENCE).exists():
-                raise UserError((folder / _SENTENCE).read_text()) from None
+            if sentence.exists():
+                raise UserError(sentence.read_text()) from None
             died = [process.exitcode for process in others if process.exitcode]
             if not died:
                 raise
@@ -155,32 +146,8 @@ def run_as_team(main: Callable[[Team], None], processes: int) -> None:
             _part()
 
 
-_SENTENCE = "sentence"
-"""In the team's folder: what a process that is not the first has to tell the user."""
-
-
 class _NotMet(UserError):
     """The processes do not reach each other."""
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _meet(team: Team, folder: Path) -> None:
-    import torch.distributed as dist
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's name may not resolve
-    waits = timedelta(days=1)  # for a process that does something alone
-    store = f"file://{folder / 'store'}"
-    try:
-        dist.init_process_group("gloo", store, rank=team.rank, world_size=team.size, timeout=waits)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise _NotMet(
-            f"The {team.size} processes do not reach each other over the interface lo: {reason}. Bring it up, or set "
-            "processes: 1."
-        ) from error
 
 
 def _part() -> None:
@@ -190,16 +157,32 @@ def _part() -> None:
         dist.destroy_process_group()
 
 
-def _follow(main: Callable[[Team], None], team: Team, folder: Path) -> None:
+async def _meet(main: Callable[[Team], Coroutine[Any, Any, None]], team: Team, sentence: Path) -> None:
+    import torch.distributed as dist
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's name may not resolve
+    waits = timedelta(days=1)  # for a process that does something alone
+    try:
+        store = f"file://{sentence.with_name('store')}"
+        dist.init_process_group("gloo", store, rank=team.rank, world_size=team.size, timeout=waits)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise _NotMet(
+            f"The {team.size} processes do not reach each other over the interface lo: {reason}. Bring it up, or set "
+            "processes: 1."
+        ) from error
+    await main(team)
+
+
+def _follow(main: Callable[[Team], Coroutine[Any, Any, None]], team: Team, sentence: Path) -> None:
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they may reach all, and the first process decides
         signal.signal(kind, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the first process says the same
     try:
-        _meet(team, folder)
-        main(team)
+        asyncio.run(_meet(main, team, sentence))
     except UserError as error:
-        (folder / _SENTENCE).write_text(str(error))
+        sentence.write_text(str(error))
         sys.exit(1)
 
 

@@ -10,6 +10,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games import NamedGame, load_games
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.summary import pass_at_k
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.config import BenchmarkConfig
@@ -42,19 +43,19 @@ class Benchmarks:
         self._team = team
         self._games = {name: load_games({b.game: b.parameters}, seed)[b.game] for name, b in benchmarks.items()}
 
-    def at(self, step: int, engine: LocalEngine, last: bool = False) -> dict[str, float]:
+    async def at(self, step: int, engine: LocalEngine, last: bool = False) -> dict[str, float]:
         """The metrics of all benchmarks; empty between intervals, unless it is the `last` evaluation."""
         if step % self._every_steps and not last:
             return {}
         found: dict[str, float] = {}
         for name, benchmark in self._benchmarks.items():
-            episodes = self._play(name, benchmark, self._games[name], step, engine)
+            episodes = await self._play(name, benchmark, self._games[name], step, engine)
             seats = {seat for seat, who in episodes[0].seating.items() if who == "policy"}
             found |= {f"{name}/{metric}": v for metric, v in scores(episodes, seats, benchmark.pass_reward).items()}
             engine.reset()
         return found
 
-    def _play(
+    async def _play(
         self, name: str, benchmark: BenchmarkConfig, game: NamedGame, step: int, engine: LocalEngine
     ) -> list[Episode]:
         policy = self._rules(benchmark.temperature).maker(engine, trained=False)
@@ -64,10 +65,8 @@ class Benchmarks:
             for task in game.taskset.tasks("evaluate", benchmark.tasks)
             for n in range(benchmark.samples)
         ]
-        folder = self._folder / name / f"step-{step:05d}"
-        return collect(
-            requests, seating.play, folder, self._concurrency, name, shard_episodes=None, tries=TRIES, team=self._team
-        )
+        store = Store(self._folder / name / f"step-{step:05d}", keep="whole")
+        return await collect(requests, seating.play, store, self._concurrency, TRIES, name, team=self._team)
 
 
 def scores(episodes: Sequence[Episode], seats: set[str], pass_reward: float) -> dict[str, float]:

@@ -11,6 +11,7 @@ steps before. What is saved after each step is all that the next one needs, so a
 would have had.
 """
 
+import asyncio
 import copy
 import math
 import time
@@ -31,6 +32,7 @@ from slim_rl.rollout.filters import Group, first_objection
 from slim_rl.rollout.rewards import judge_groups
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import count_failures
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.team import ALONE, Team
@@ -77,7 +79,7 @@ class Run:
     """By game, how many groups in a row failed as a whole."""
 
 
-def train(
+async def train(
     config: TrainConfig,
     model: PreTrainedModel,
     reference: PreTrainedModel | None,
@@ -86,7 +88,8 @@ def train(
     concurrency: int,
     folder: Path,
     on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
-    status: Callable[[], str] | None = None,
+    paid: bool = False,
+    status: Callable[[], str] = str,
     benchmarks: Benchmarks | None = None,
     team: Team = ALONE,
 ) -> None:
@@ -99,8 +102,10 @@ def train(
         folder: gets `state.pt`; in `rollouts/` a folder of shards for each step, with all episodes that it played; in
             `snapshots/` the frozen weights of every `config.snapshot_every` steps.
         on_step: is called with each step's metrics by name, those of the steps before an interruption too.
-        status: progress-bar suffix of paid services. With one, episodes are kept as soon as they end; without one, a
-            killed run plays the group batch again, so that it gets the numbers of an uninterrupted run.
+        paid: whether an episode may cost money. Then it is kept as soon as it ends, and none is played that a filter may
+            make needless. Otherwise a killed run plays its last batch of groups again, so that it gets the numbers of an
+            uninterrupted run.
+        status: progress-bar suffix.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
         team: shares each step's episodes and sequences.
 
@@ -123,10 +128,10 @@ def train(
         on_step(metrics)
     with tqdm(total=config.steps, initial=run.step, desc="training", unit="step", disable=not team.leads) as bar:
         while run.step < config.steps:
-            benchmarked = benchmarks.at(run.step, measured) if benchmarks else {}
+            benchmarked = await benchmarks.at(run.step, measured) if benchmarks else {}
             rollouts = folder / "rollouts" / f"step-{run.step:05d}"
-            groups, played, run.next_group = _rollout(
-                config, tasks, seating, pool, run, concurrency, rollouts, status, team
+            groups, played, run.next_group = await _rollout(
+                config, tasks, seating, pool, run, concurrency, rollouts, paid, status, team
             )
             for used in (engine, *pool.engines.values()):
                 used.reset()
@@ -140,7 +145,8 @@ def train(
                 **benchmarked,
             }
             if groups:
-                metrics |= update(config, model, reference, optimizers, sequences(config, groups, run.estimator), team)
+                trained = sequences(config, groups, run.estimator)
+                metrics |= await update(config, model, reference, optimizers, trained, team)
                 metrics |= advantages.metrics(run.estimator)
             if config.averaging_decay:
                 with torch.no_grad():
@@ -159,7 +165,7 @@ def train(
             bar.set_postfix_str(f"reward {metrics.get('reward', math.nan):.3f}")
             bar.update()
     if benchmarks and len(run.history) == config.steps:
-        run.history.append(benchmarks.at(run.step, measured, last=True))
+        run.history.append(await benchmarks.at(run.step, measured, last=True))
         if team.leads:
             _save(folder / "state.pt", model, averaged, optimizers, run)
         on_step(run.history[-1])
@@ -195,7 +201,7 @@ def _resume(
     return Run(**state["run"])
 
 
-def _rollout(
+async def _rollout(
     config: TrainConfig,
     tasks: Mixture,
     seating: Seating,
@@ -203,7 +209,8 @@ def _rollout(
     run: Run,
     concurrency: int,
     folder: Path,
-    status: Callable[[], str] | None,
+    paid: bool,
+    status: Callable[[], str],
     team: Team,
 ) -> tuple[list[Group], list[Group], int]:
     """The groups to train on; these and those that were dropped; and the number of the next step's first group."""
@@ -211,8 +218,8 @@ def _rollout(
     played: list[Group] = []
     number = run.next_group
     limit = number + config.games_per_step * MAX_OVERSAMPLING
-    paid = status is not None or any(game.parameters.reward_function for game in seating.games.values())
-    expected = 1.0 if paid else _played_for_one(config, run)
+    judged = any(game.parameters.reward_function for game in seating.games.values())
+    expected = 1.0 if paid or judged else _played_for_one(config, run)
     while (missing := config.games_per_step - len(kept)) and number < limit:
         numbers = range(number, min(number + math.ceil(missing * expected), limit))
         requests: list[Request] = []
@@ -221,28 +228,19 @@ def _rollout(
             players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, run.step, n))
             ids = [f"train/{run.step}/{n}/{sample}" for sample in range(config.samples_per_game)]
             requests += [Request(episode_id, game, task, players, run.step) for episode_id in ids]
-        rollouts = folder / f"groups-from-{number:05d}"
-        episodes = collect(
-            requests,
-            seating.play,
-            rollouts,
-            concurrency,
-            shard_episodes=None if status is None else len(requests),
-            tries=TRIES,
-            status=status,
-            team=team,
-        )
+        store = Store(folder / f"groups-from-{number:05d}", keep="each" if paid else "whole")
+        episodes = await collect(requests, seating.play, store, concurrency, TRIES, status=status, team=team)
         if team.leads:
             tasks_played = [request.task for request in requests]
-            judge_groups(seating.games, tasks_played, episodes, config.samples_per_game, rollouts)
-        episodes = team.lead(episodes)  # one judgement for all
+            await judge_groups(seating.games, tasks_played, episodes, config.samples_per_game, store)
+        episodes = await team.lead(episodes)  # one judgement for all
         samples = config.samples_per_game
         groups = [episodes[i : i + samples] for i in range(0, len(episodes), samples)]
         fine: list[bool] = []
         for group in groups:
             if sum(fine) < missing:
                 fine.append(first_objection(group, config.filters) is None)
-        fine = team.lead(fine)  # a filter may draw
+        fine = await team.lead(fine)  # a filter may draw
         for group, is_fine in zip(groups, fine, strict=False):  # the others are left over
             _check_alive(run, group)
             played.append(group)
@@ -295,7 +293,7 @@ def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any
     ]
 
 
-def update(
+async def update(
     config: TrainConfig,
     model: PreTrainedModel,
     reference: PreTrainedModel | None,
@@ -328,6 +326,7 @@ def update(
         if team.size > 1:  # a part for each
             max_tokens = min(max_tokens, -(-_tokens(weighted) // team.size))
         for micro in team.share(list(_microbatches(weighted, max_tokens, sharing)), _tokens):
+            await asyncio.sleep(0)  # here Ctrl-C is heard
             batch = _Batch.of(micro, model.device, sharing)
             logprobs, entropy = batch.logprobs(model, config.temperature)
             losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
@@ -355,7 +354,7 @@ def update(
             optimizer.step()
     if checkpointing:
         _checkpoint_layers(model, False)
-    parts = team.gather(totals)
+    parts = await team.gather(totals)
     return {
         name: value if name == "grad_norm" else (max if name == "logprob_gap" else sum)(part[name] for part in parts)
         for name, value in totals.items()

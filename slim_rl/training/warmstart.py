@@ -6,6 +6,7 @@ many to take. The choice between them is made in the first token in which a turn
 up to that token is weighted by the probability that a demonstrator goes on or stops.
 """
 
+import asyncio
 import itertools
 import math
 from collections import Counter
@@ -322,7 +323,7 @@ def _look_back(model: Qwen3ForCausalLM, sharpness: float = 2.0, bands: int = 4) 
     attention.k_norm.weight.fill_(sharpness)
 
 
-def imitate(
+async def imitate(
     config: WarmstartConfig,
     model: PreTrainedModel,
     batches: Callable[[int], Sequence[Tree]],
@@ -351,7 +352,10 @@ def imitate(
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
         for step in range(state["step"], steps + 1):
             if held_out is not None and (step % config.measure_every == 0 or step == steps):
-                measured = [*(row for row in measured if row["step"] < step), _measure(model, held_out, step, team)]
+                measured = [
+                    *(row for row in measured if row["step"] < step),
+                    await _measure(model, held_out, step, team),
+                ]
                 if team.leads:
                     bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
                 if config.stop_at and min(_shares(measured[-1]), default=0) >= config.stop_at:
@@ -359,7 +363,7 @@ def imitate(
             if step == steps:
                 break
             model.zero_grad()
-            loss = _backward(model, batches(step), fitting_tokens(model.config), least_length, team)
+            loss = await _backward(model, batches(step), fitting_tokens(model.config), least_length, team)
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
@@ -385,7 +389,9 @@ def _optimizers(config: WarmstartConfig, model: PreTrainedModel, pretrained: boo
     return muon_and_adamw(model, _LEARNING_RATE, config.weight_decay, betas)
 
 
-def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team) -> float:
+async def _backward(
+    model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team
+) -> float:
     """Add the gradient of `imitation_loss` over the trees of the whole team, in passes of at most `max_tokens` padded tokens
     (but at least one tree) each; returns the loss.
 
@@ -403,6 +409,7 @@ def _backward(model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, le
         passes[-1].append(tree)
     total = torch.zeros(())
     for part in filter(None, passes):
+        await asyncio.sleep(0)  # here Ctrl-C is heard
         loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
         loss.backward()
         total += loss.detach().cpu()
@@ -416,10 +423,10 @@ def length(tree: Tree) -> int:
     return len(tree.ids)
 
 
-def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int, team: Team) -> dict[str, float]:
+async def _measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int, team: Team) -> dict[str, float]:
     """The columns of a measurement; a number of turns after which few demonstrations close is left out."""
     found: dict[int, list[bool]] = {}
-    for part in team.gather(right_closings(model, team.share(held_out))):
+    for part in await team.gather(right_closings(model, team.share(held_out))):
         for k, right in part.items():
             found.setdefault(k, []).extend(right)
     shares = {f"right_after_{k}": sum(found[k]) / len(found[k]) for k in sorted(found) if len(found[k]) >= _MEASURABLE}

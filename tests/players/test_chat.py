@@ -19,6 +19,7 @@ from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request, Seating, service_makers
 from slim_rl.rollout.shards import read_frame
+from slim_rl.rollout.store import Store
 
 ASK = [{"role": "user", "content": "Say [accept]."}]
 PARTNER = "service:partner"
@@ -34,7 +35,7 @@ def evaluation(services, count, folder, player="asks-4-random", partner=PARTNER,
     requests = [
         Request(f"e/{task.game_id}", "matching", task, (player, partner)) for task in game.taskset.tasks("train", count)
     ]
-    return collect(requests, seating.play, folder, at_once, status=services.status, **options)
+    return asyncio.run(collect(requests, seating.play, Store(folder), at_once, status=services.status, **options))
 
 
 def calls_of(episodes):

@@ -13,13 +13,18 @@ from slim_rl.core.game import Task
 from slim_rl.core.message import Image, Message, ToolCall, heard, said
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
-from slim_rl.rollout.shards import Shard, finished, read_episodes, read_frame, shards, write_shard
+from slim_rl.rollout.shards import Shard, read_episodes, read_frame, shards, write_shard
+from slim_rl.rollout.store import Store
 
 REQUESTS = [Request(f"e/{i}", "game", Task("g"), ("someone",)) for i in range(20)]
 CALLS = (
     ToolCall("add", {"a": 1, "b": [2.5, None]}, raw='<tool_call>{"name": "add"}</tool_call>'),
     ToolCall("", {}, "invalid_json", "<tool_call>oops"),
 )
+
+
+def collecting(*arguments, **options):
+    return asyncio.run(collect(*arguments, **options))
 
 
 def episode(request, **changes):
@@ -56,7 +61,7 @@ class Players:
 
 def test_episodes_come_back_from_disk_as_they_were_and_concurrency_is_a_limit(tmp_path):
     players = Players()
-    collected = collect(REQUESTS, players.play, tmp_path, concurrency=3)
+    collected = collecting(REQUESTS, players.play, Store(tmp_path), concurrency=3)
     assert players.most == 3
     assert [e.episode_id for e in collected] == [request.episode_id for request in REQUESTS]
     assert sorted(read_episodes(tmp_path), key=lambda e: e.episode_id) == sorted(collected, key=lambda e: e.episode_id)
@@ -70,42 +75,54 @@ def test_episodes_come_back_from_disk_as_they_were_and_concurrency_is_a_limit(tm
 
 
 def test_finished_episodes_are_not_played_again_and_failed_ones_are(tmp_path):
-    collect(REQUESTS[:10], Players(fails=["e/3", "e/7"]).play, tmp_path, concurrency=4)
+    collecting(REQUESTS[:10], Players(fails=["e/3", "e/7"]).play, Store(tmp_path), concurrency=4)
     again = Players()
-    collected = collect(REQUESTS, again.play, tmp_path, concurrency=4)
+    collected = collecting(REQUESTS, again.play, Store(tmp_path), concurrency=4)
     assert sorted(again.played) == sorted(["e/3", "e/7", *(request.episode_id for request in REQUESTS[10:])])
     assert {e.status for e in collected} == {"completed"}
 
 
-@pytest.mark.parametrize("shard_episodes", [256, None])
-def test_what_had_ended_before_an_error_is_kept_unless_all_or_nothing_is_asked_for(tmp_path, shard_episodes):
+@pytest.mark.parametrize("keep", ["each", "whole"])
+def test_what_had_ended_before_an_error_is_kept_unless_all_or_nothing_is_asked_for(tmp_path, keep):
     async def play(request):
         if request.episode_id == "e/5":
             raise KeyError("a mistake of ours")
         return episode(request)
 
     with pytest.raises(KeyError, match="a mistake of ours"):
-        collect(REQUESTS, play, tmp_path, concurrency=1, shard_episodes=shard_episodes)
+        collecting(REQUESTS, play, Store(tmp_path, keep), concurrency=1)
     kept = [e.episode_id for e in read_episodes(tmp_path)]
-    assert kept[:5] == ([f"e/{i}" for i in range(5)] if shard_episodes else []) and "e/5" not in kept
+    assert kept[:5] == ([f"e/{i}" for i in range(5)] if keep == "each" else []) and "e/5" not in kept
 
 
 def test_all_or_nothing_is_one_shard(tmp_path):
-    collect(REQUESTS, Players().play, tmp_path, concurrency=1, shard_episodes=None)
+    collecting(REQUESTS, Players().play, Store(tmp_path, "whole"), concurrency=1)
     assert len(shards(tmp_path)) == 1
 
 
 def test_of_an_episode_that_was_played_again_the_last_playing_counts(tmp_path):
     for fails in (["e/3"], []):
-        collect(REQUESTS[:5], Players(fails=fails).play, tmp_path, concurrency=1)
+        collecting(REQUESTS[:5], Players(fails=fails).play, Store(tmp_path), concurrency=1)
     assert read_frame(tmp_path)["status"].tolist() == ["completed"] * 5
 
 
 def test_a_success_counts_wherever_the_failure_is_filed(tmp_path):
     """A batch of a flow has a folder of its own, which may sort behind the folder of the success."""
-    collect(REQUESTS[:1], Players().play, tmp_path, concurrency=1)
+    collecting(REQUESTS[:1], Players().play, Store(tmp_path), concurrency=1)
     write_shard(tmp_path / "from-e" / "00000.parquet", [episode(REQUESTS[0], status="failed", rewards={})])
     assert read_frame(tmp_path)["status"].tolist() == ["completed"]
+
+
+def test_a_shard_has_the_next_free_number_and_a_damaged_one_is_named(tmp_path):
+    for start in range(0, 15, 5):
+        collecting(REQUESTS[start : start + 5], Players().play, Store(tmp_path), concurrency=1)
+    (tmp_path / "00000.parquet").unlink()
+    collecting(REQUESTS, Players().play, Store(tmp_path), concurrency=1)
+    assert [path.stem for path in shards(tmp_path)] == ["00001", "00002", "00003"]
+    assert len(Store(tmp_path).finished()) == 20
+    (tmp_path / "00002.parquet").write_bytes(b"half")
+    with pytest.raises(UserError, match=r"00002\.parquet cannot be read as a shard of episodes"):
+        list(read_episodes(tmp_path))
 
 
 def test_an_unfinished_shard_does_not_count(tmp_path):
@@ -128,11 +145,11 @@ def test_a_full_disk_ends_a_collection_in_a_sentence(tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    collect(REQUESTS[:5], Players().play, tmp_path, concurrency=2)
+    collecting(REQUESTS[:5], Players().play, Store(tmp_path), concurrency=2)
     monkeypatch.setattr(pq, "write_table", full)
     with pytest.raises(UserError, match="the disk is full"):
-        collect(REQUESTS, Players().play, tmp_path, concurrency=2, shard_episodes=4)
+        collecting(REQUESTS, Players().play, Store(tmp_path, shard_episodes=4), concurrency=2)
     assert len(list(read_episodes(tmp_path))) == 5
     assert shards(tmp_path) == [tmp_path / "00000.parquet"]
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
-    assert len(finished(tmp_path)) == 9  # those without room in a shard are in the journal
+    assert len(Store(tmp_path).finished()) == 9  # those without room in a shard are in the journal

@@ -1,5 +1,6 @@
 """An environment that breaks often: no run dies, groups stay whole, failures are counted."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -11,10 +12,15 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.filters import first_objection
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.shards import count_failures, read_frame
+from slim_rl.rollout.store import Store
 from slim_rl.rollout.summary import describe
 from tests import echo
 
 GROUPS, SAMPLES = 12, 8
+
+
+def collecting(*arguments, **options):
+    return asyncio.run(collect(*arguments, **options))
 
 
 @pytest.fixture(params=[0.2])
@@ -36,9 +42,9 @@ def requests(seating):
     ]
 
 
-@pytest.mark.parametrize("shard_episodes", [None, 16])
-def test_one_call_in_five_fails(seating, requests, tmp_path, shard_episodes):
-    episodes = collect(requests, seating.play, tmp_path, 64, shard_episodes=shard_episodes, tries=3)
+@pytest.mark.parametrize("keep", ["whole", "each"])
+def test_one_call_in_five_fails(seating, requests, tmp_path, keep):
+    episodes = collecting(requests, seating.play, Store(tmp_path, keep), 64, tries=3)
     assert [episode.episode_id for episode in episodes] == [request.episode_id for request in requests]
     groups = [episodes[i : i + SAMPLES] for i in range(0, len(episodes), SAMPLES)]
     assert all(len({episode.game_id for episode in group}) == 1 for group in groups)
@@ -51,14 +57,14 @@ def test_one_call_in_five_fails(seating, requests, tmp_path, shard_episodes):
 
 @pytest.mark.parametrize("seating", [1.0], indirect=True)
 def test_an_environment_that_is_down_for_good_is_given_up_after_some_rounds(seating, requests, tmp_path):
-    episodes = collect(requests, seating.play, tmp_path, 64, tries=3)
+    episodes = collecting(requests, seating.play, Store(tmp_path), 64, tries=3)
     assert count_failures(tmp_path) == 3 * len(requests)
     assert {(e.status, e.error) for e in episodes} == {("failed", "BadGateway: the tool server is gone")}
     assert first_objection(episodes[:SAMPLES], ["no_failed_episode"]) == "no_failed_episode"
 
 
 def test_what_failed_is_played_again_by_the_same_call(seating, requests, tmp_path):
-    while any(e.status == "failed" for e in collect(requests, seating.play, tmp_path, 64)):
+    while any(e.status == "failed" for e in collecting(requests, seating.play, Store(tmp_path), 64)):
         pass
     assert set(read_frame(tmp_path)["status"]) == {"completed"}
 
@@ -66,4 +72,4 @@ def test_what_failed_is_played_again_by_the_same_call(seating, requests, tmp_pat
 def test_an_error_of_the_user_still_ends_the_run(seating, requests, tmp_path):
     wrong = Request("train/0/0/0", "tests.echo", requests[0].task, ("nobody",))
     with pytest.raises(UserError, match="no player 'nobody'"):
-        collect([*requests, wrong], seating.play, tmp_path, 64, tries=3)
+        collecting([*requests, wrong], seating.play, Store(tmp_path), 64, tries=3)

@@ -13,7 +13,7 @@ from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import GameParameters, RewardConfig
 from slim_rl.games import NamedGame
 from slim_rl.rollout.rewards import find_reward, judge, judge_groups
-from slim_rl.rollout.shards import add_shard, finished
+from slim_rl.rollout.store import Store
 
 
 def episode(text, number=0, status="completed"):
@@ -110,15 +110,17 @@ def test_a_group_is_judged_together_and_once(tmp_path):
     config = RewardConfig(function="tests.rollout.test_rewards:ranks", scope="group")
     games = {"quiz": NamedGame("quiz", GameParameters(reward_function=config), None)}
     group = [episode(text, n) for n, text in enumerate(("a", "", "abc"))] + [episode("abcde", 3, "failed")]
-    add_shard(tmp_path, group)
+    with Store(tmp_path) as store:
+        for one in group:
+            store.add(one)
     from tests.rollout import test_rewards
 
     test_rewards.ranks.calls = 0
-    judge_groups(games, [Task("g")] * 4, group, 4, tmp_path)
+    asyncio.run(judge_groups(games, [Task("g")] * 4, group, 4, store))
     assert [e.rewards for e in group[:3]] == [{"solver": 0.0}, {}, {"solver": 1.0}]
-    again = finished(tmp_path)
+    again = Store(tmp_path).finished()
     assert {name: e.rewards for name, e in again.items()} == {e.episode_id: e.rewards for e in group[:3]}
-    judge_groups(games, [Task("g")] * 3, list(again.values()), 3, tmp_path)
+    asyncio.run(judge_groups(games, [Task("g")] * 3, list(again.values()), 3, store))
     assert test_rewards.ranks.calls == 1
 
 

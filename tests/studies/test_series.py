@@ -1,5 +1,6 @@
 """Checkpoints as an evaluation plays them: in this process, or in a server that speaks SGLang's interface."""
 
+import asyncio
 import json
 import shutil
 import sys
@@ -17,6 +18,7 @@ from slim_rl.players.config import ModelConfig
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.shards import read_frame
+from slim_rl.rollout.store import Store
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import tiny_qwen
@@ -48,7 +50,10 @@ def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, 
             # Each call of `collect` has an event loop of its own.
             requests = series.requests()
             halves = (requests[:4], requests[4:])
-            played.append([e for half in halves for e in collect(half, seating.play, series.folder, concurrency=8)])
+            store = Store(series.folder)
+            played.append(
+                [e for half in halves for e in asyncio.run(collect(half, seating.play, store, concurrency=8))]
+            )
     for here, there in zip(*played, strict=True):
         assert here.turns == there.turns and here.rewards == there.rewards
 

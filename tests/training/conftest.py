@@ -1,10 +1,11 @@
 """A tiny model that has learnt the moves of Kuhn poker, and a way to be killed."""
 
+import asyncio
 from contextlib import contextmanager
 
 import pytest
 
-import slim_rl.rollout.collect
+import slim_rl.rollout.store
 from slim_rl.training import benchmarks, grpo
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.warmstart import Demonstrations, encode_tree, imitate, tiny_qwen
@@ -22,7 +23,7 @@ def taught(tmp_path_factory):
         return [encode_tree(shown[n], at.renderer, 0.5) for n in range(step * 8, step * 8 + 8)]
 
     warm = WarmstartConfig(demonstrations=240, batch=8, warmup_steps=5)
-    imitate(warm, model, batch, tmp_path_factory.mktemp("taught"))
+    asyncio.run(imitate(warm, model, batch, tmp_path_factory.mktemp("taught")))
     return model
 
 
@@ -39,24 +40,31 @@ def killed(monkeypatch):
         calls = 0
         module, name = {
             "rollout": (grpo, "collect"),
-            "shard": (slim_rl.rollout.collect, "add_shard"),
+            "shard": (slim_rl.rollout.store, "write_shard"),
             "checkpoint": (grpo, "save_state"),
             "benchmark": (benchmarks, "collect"),
         }[moment]
         original = getattr(module, name)
 
-        def at_the_second_call(*arguments, **options):
+        def count():
             nonlocal calls
             calls += 1
             if calls == 2 and moment != "benchmark":
                 raise Killed
-            result = original(*arguments, **options)
+
+        def write(*arguments, **options):
+            count()
+            return original(*arguments, **options)
+
+        async def play(*arguments, **options):
+            count()
+            result = await original(*arguments, **options)
             if calls == 2:
                 raise Killed
             return result
 
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(module, name, at_the_second_call)
+            patch.setattr(module, name, play if name == "collect" else write)
             yield
 
     return kill

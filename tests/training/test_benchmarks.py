@@ -1,5 +1,6 @@
 """Benchmarks during training: when they are played, what is logged, and the same curve after a kill."""
 
+import asyncio
 import copy
 import json
 import sys
@@ -45,7 +46,7 @@ def trained(model, folder, every_steps=2):
         {"held": BenchmarkConfig.model_validate(BENCHMARK)}, every_steps, 0, rules, {}, 16, folder / "benchmarks"
     )
     tasks = Mixture({"kuhn": at.tasks}, {"kuhn": 1.0})
-    train(CONFIG, model, None, tasks, seating, 16, folder, log.append, benchmarks=played)
+    asyncio.run(train(CONFIG, model, None, tasks, seating, 16, folder, log.append, benchmarks=played))
     return log
 
 

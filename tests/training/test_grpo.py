@@ -24,7 +24,7 @@ from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import grpo
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.grpo import TrainedSequence, train, update
+from slim_rl.training.grpo import TrainedSequence, train
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import Muon, muon_and_adamw
 from slim_rl.training.warmstart import tiny_qwen
@@ -43,6 +43,10 @@ GAMES = load_games(
 )
 
 
+def update(*arguments):
+    return asyncio.run(grpo.update(*arguments))
+
+
 def seating(engine, renderer):
     rules = PolicyRules(renderer, max_turn_tokens=12, temperature=1.0)
     return Seating(GAMES, {"policy": rules.maker(engine)}, seed=0)
@@ -53,14 +57,14 @@ def mixture(*names):
     return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, status=None, **changes):
+def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, **changes):
     log = []
     config = TrainConfig(**{**SMALL, **changes})
 
     def make_seating(engines):
         return seating(wrap(engines["policy"]), renderer)
 
-    train(config, model, None, mixture(*games), make_seating, 64, folder, log.append, status)
+    asyncio.run(train(config, model, None, mixture(*games), make_seating, 64, folder, log.append, paid))
     return log
 
 
@@ -414,8 +418,7 @@ def test_a_step_plays_at_once_what_filters_will_drop_but_not_where_that_may_be_p
         judge = RewardConfig(function=f"{__name__}:turns_taken")
         judged = GAMES["matching"].parameters.model_copy(update={"reward_function": judge})
         monkeypatch.setitem(GAMES, "matching", GAMES["matching"]._replace(parameters=judged))
-    status = (lambda: "1 $") if paid == "partner" else None
-    log = run(model, renderer, tmp_path, status=status, steps=3, filters=(f"{__name__}:drops_every_second",))
+    log = run(model, renderer, tmp_path, paid=paid == "partner", steps=3, filters=(f"{__name__}:drops_every_second",))
     rounds = [len(list((tmp_path / "rollouts" / f"step-{step:05d}").iterdir())) for step in range(3)]
     assert rounds[0] > 1
     assert (rounds[2] == 1) == (paid is None)

@@ -1,5 +1,6 @@
 """Training against earlier selves, with role baselines."""
 
+import asyncio
 import copy
 import gc
 import weakref
@@ -36,7 +37,8 @@ def run(model, folder, at=AT, **changes):
         return Seating({"kuhn": at.game}, makers, seed=0)
 
     config = TrainConfig(**{**SMALL, **changes})
-    train(config, model, None, Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 64, folder, log.append)
+    tasks = Mixture({"kuhn": at.tasks}, {"kuhn": 1.0})
+    asyncio.run(train(config, model, None, tasks, seating, 64, folder, log.append))
     return log
 
 

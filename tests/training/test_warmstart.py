@@ -1,5 +1,6 @@
 """The tiny model, its tokenizer, and learning by imitation."""
 
+import asyncio
 import copy
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
     def batch(step):
         return trees[4 * step : 4 * step + 4]
 
-    imitate(config, model, batch, tmp_path / "whole")
+    asyncio.run(imitate(config, model, batch, tmp_path / "whole"))
     steps = []
 
     def killed(step):
@@ -107,11 +108,11 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
         return batch(step)
 
     with pytest.raises(KeyboardInterrupt):
-        imitate(config, begun, killed, tmp_path / "killed")
+        asyncio.run(imitate(config, begun, killed, tmp_path / "killed"))
     monkeypatch.setattr(
         warmstart, "imitation_loss", lambda m, b, real=imitation_loss: steps.append("again") or real(m, b)
     )
-    imitate(config, resumed, batch, tmp_path / "killed")
+    asyncio.run(imitate(config, resumed, batch, tmp_path / "killed"))
     assert steps.count("again") == 4  # steps 2 to 5: one was done twice
     for one, other in zip(model.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -150,7 +151,7 @@ def imitating(config, tokenizer, renderer, some, folder):
     model = begun(tokenizer)
     held_out = [hold_out(one, renderer, STOP) for one in some[0] * 10]
     trees = [one.tree for one in held_out[:2]]
-    return model, imitate(config, model, lambda step: trees * 2, folder, held_out)
+    return model, asyncio.run(imitate(config, model, lambda step: trees * 2, folder, held_out))
 
 
 def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer, some, tmp_path):
@@ -187,7 +188,7 @@ def test_a_checkpoints_batch_in_parts_gives_the_same_gradient(tokenizer, rendere
     for gigabytes, least_length, folder in ((3, 0.0, "whole"), (3, 0.8, "apart"), (1e-6, 0.8, "parts")):
         monkeypatch.setattr(memory, "ACTIVATIONS_GIGABYTES", gigabytes)
         monkeypatch.setattr(warmstart, "_LEAST_LENGTH", least_length)
-        imitate(config, begun(tokenizer), lambda step: different, tmp_path / folder, held_out)
+        asyncio.run(imitate(config, begun(tokenizer), lambda step: different, tmp_path / folder, held_out))
     assert passes[0] == len(different) and passes[-len(different) :] == [1] * len(different)
     little_padding = passes[1 : -len(different)]
     assert 1 < len(little_padding) < len(different) == sum(little_padding)
@@ -201,11 +202,11 @@ def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
     parts = [right_closings(model, Team(rank, 2).share(held_out)) for rank in (0, 1)]
 
     class Both(Team):
-        def gather(self, own):
+        async def gather(self, own):
             return parts
 
-    whole = warmstart._measure(model, held_out, 0, Team())
-    assert len(whole) > 2 and warmstart._measure(model, held_out, 0, Both(1, 2)) == whole
+    whole = asyncio.run(warmstart._measure(model, held_out, 0, Team()))
+    assert len(whole) > 2 and asyncio.run(warmstart._measure(model, held_out, 0, Both(1, 2))) == whole
 
 
 def test_a_checkpoint_uses_all_demonstrations_where_it_does_not_reach_the_target(tokenizer, renderer, some, tmp_path):

@@ -19,7 +19,8 @@ from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.rules import Limits, MatchingGame
 from slim_rl.games.matching.scripted import MAX_TURNS, Prober
 from slim_rl.rollout.seating import PlayerMaker, Seat
-from slim_rl.rollout.shards import finished, write_shard
+from slim_rl.rollout.shards import write_shard
+from slim_rl.rollout.store import Store
 from slim_rl.studies.asking import transfer
 from slim_rl.studies.asking.forced import asking_maker, forbidden_maker, given_maker
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, Parameters, board_of
@@ -138,7 +139,7 @@ def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> li
 
 
 def _free(run: Evaluation, player: str) -> Free:
-    return {episode.game_id: episode for episode in finished(run.folder / "held-out" / player).values()}
+    return {episode.game_id: episode for episode in Store(run.folder / "held-out" / player).finished().values()}
 
 
 def _forbidden(run: Evaluation, player: str) -> PlayerMaker:

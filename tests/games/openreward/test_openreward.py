@@ -20,6 +20,7 @@ from slim_rl.games.openreward.client import Address, Connection, start
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.serve import Server
+from slim_rl.rollout.store import Store
 from tests.babbler import Caller
 from tests.games.openreward.conftest import GAMES, Solver, game_at, request, seating, serving
 
@@ -225,7 +226,8 @@ def test_a_damaged_reply_fails_the_episode_and_not_the_run(method, replies):
 
 def play_all(game, tasks, words, folder="rollouts", **options):
     requests = [request(game, tasks[n % len(tasks)], n) for n in range(options.pop("episodes"))]
-    return collect(requests, seating(game, words, Solver(words)).play, Path(folder), 32, **options)
+    play = seating(game, words, Solver(words)).play
+    return asyncio.run(collect(requests, play, Store(Path(folder)), 32, **options))
 
 
 @pytest.mark.slow
