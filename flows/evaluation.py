@@ -111,7 +111,7 @@ def _with_those_before(every: Mapping[str, Series], names: Sequence[str]) -> dic
 
 def _play_at_once(chosen: Mapping[str, Series], services: Services, concurrency: int, batch_episodes: int) -> None:
     for series in chosen.values():
-        gather_notes(series.folder)  # of a run that was killed, so that all is in shards at the end
+        Store(series.folder).recover()  # of a run that was killed, so that all is in shards at the end
     batches = [
         (name, series, requests[i : i + batch_episodes])
         for name, series in chosen.items()
