@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from slim_rl.players.ledger import Ledger
-from slim_rl.rollout.shards import finished as finished_episodes
+from slim_rl.rollout.store import Store
 from tests.flows.running import ENDED, KEY, Prefect, grep, processes_in, wait_for
 from tests.settings import miniature
 from tests.workspaces import ROOT, environment
@@ -145,7 +145,7 @@ def test_120_episodes_with_a_partner_that_fails_and_a_flow_that_is_killed(prefec
     after = server.counts()
 
     [folder] = evaluation.glob(".work/evaluate/*")
-    episodes = finished_episodes(folder / SERIES).values()
+    episodes = Store(folder / SERIES).finished().values()
     assert Counter(episode.status for episode in episodes) == {"completed": 120}
     assert len(after["faults"]) == 9
     # Every reply that arrived is in an episode; a dialogue came to its end twice only if its last one was
