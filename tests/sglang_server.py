@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from slim_rl.engines.engine import Generation, Sampling
+from slim_rl.engines.engine import Engine, EngineFailed, Generation, Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_model
 from slim_rl.runtime.cli import argument_parser
@@ -20,9 +20,9 @@ WHOLE_DISTRIBUTION = {"top_p": 1, "top_k": -1, "min_p": 0, "min_new_tokens": 0, 
 
 
 class Server:
-    """Answers SGLang's requests from `engine`."""
+    """Answers SGLang's requests from `engine`; status 400 where it fails."""
 
-    def __init__(self, engine: LocalEngine, eos_token_id: int, model_path: str):
+    def __init__(self, engine: Engine, eos_token_id: int, model_path: str):
         self.engine, self._eos_token_id, self._model_path = engine, eos_token_id, model_path
         self._running = 0
 
@@ -32,6 +32,7 @@ class Server:
         app.router.add_post("/abort_request", self.abort_request)
         app.router.add_get("/v1/loads", self.loads)
         app.router.add_get("/health_generate", self.health_generate)
+        app.router.add_get("/workers", self.workers)
         for path in ("/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info", "/v1/models"):
             app.router.add_get(path, self.about)
         return app
@@ -54,6 +55,8 @@ class Server:
         self._running += 1
         try:
             generation = await self.engine.generate(ids, sampling)
+        except EngineFailed as error:
+            return web.Response(status=400, text=str(error))
         finally:
             self._running -= 1
             self.engine.release(rid)
@@ -65,6 +68,10 @@ class Server:
 
     async def loads(self, request: web.Request) -> web.Response:
         return web.json_response({"loads": [{"num_running_reqs": self._running}]})
+
+    async def workers(self, request: web.Request) -> web.Response:
+        """As a router without engines that SLIME could interrupt."""
+        return web.json_response({"workers": []})
 
     async def health_generate(self, request: web.Request) -> web.Response:
         await self.engine.generate([0], Sampling(1))

@@ -19,14 +19,16 @@ import pytest
 from aiohttp import web
 
 from slim_rl.config import Config
-from slim_rl.engines.engine import EngineFailed, Sampling
+from slim_rl.engines.engine import EngineFailed, Generation
 from slim_rl.games import load_games
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.slime import folder as files
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.parameters import RunParameters
 from tests.babbler import Babbler
+from tests.fake_time import run_in_fake_time
 from tests.settings import merged
+from tests.sglang_server import Server, meta_info
 
 SLIME_DIR = os.environ.get("SLIME_DIR")
 ROOT = Path(__file__).parents[2]
@@ -115,12 +117,10 @@ def router(*addresses):
 
 
 class Serving:
-    """An HTTP server on a port of its own: `handle(request)` answers everything."""
+    """An HTTP server on a port of its own, in a thread."""
 
-    def __init__(self, handle):
+    def __init__(self, app):
         self.port = free_port()
-        app = web.Application(client_max_size=2**26)
-        app.add_routes([web.route("*", "/{path:.*}", handle)])
         options = dict(host="127.0.0.1", port=self.port, handle_signals=False, print=None)
         run = partial(web.run_app, app, **options, loop=asyncio.new_event_loop())
         threading.Thread(target=run, daemon=True).start()
@@ -152,7 +152,7 @@ def args_of(parameters, base, folder, addresses, router_port, count=None):
     flags = arguments(parameters, base, folder)
     if addresses:
         flags += ["--rollout-external-engine-addrs", *addresses]
-        flags.remove("--colocate")
+        flags = [flag for flag in flags if flag != "--colocate"]
     parser = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False))
     args, _ = parser.parse_known_args(flags)
     # From SLIME's other parsers, SGLang's and the one for debugging.
@@ -162,7 +162,7 @@ def args_of(parameters, base, folder, addresses, router_port, count=None):
     args.sglang_server_concurrency = 128
     args.sglang_dp_size = 1
     args.context_parallel_size = 1
-    slime_validate_args(args)
+    args = (slime_validate_args(args) or (args,))[0]  # 0.4 returns another one
     args.sglang_router_ip, args.sglang_router_port = "127.0.0.1", router_port
     args.router_policy = "consistent_hashing"
     return args
@@ -183,27 +183,17 @@ def end_episodes():
 
 
 def answering(engine):
-    """The port of an HTTP server with `engine`, which is `SGLangShaped`."""
-
-    async def handle(request):
-        if request.path != "/generate":
-            return web.json_response({"workers": []})
-        given = await request.json()
-        params = given["sampling_params"]
-        sampling = Sampling(params["max_new_tokens"], stop_token_ids=tuple(params["stop_token_ids"]))
-        try:
-            return web.json_response(await engine.request(given["input_ids"], sampling))
-        except EngineFailed as error:
-            return web.Response(status=400, text=str(error))
-
-    return Serving(handle).port
+    """The port of SGLang's stand-in with `engine`, in a thread."""
+    return Serving(Server(engine, 0, "").app()).port
 
 
 # SLIME without processes
 
 
 class SGLangShaped:
-    """An engine, by default a `Babbler`, in SGLang's words; now and then it fails or is aborted in the middle."""
+    """An engine, by default a `Babbler`, behind SGLang's interface; now and then it fails or is aborted in the middle."""
+
+    max_context_tokens = 10**6
 
     def __init__(self, tokenizer, seed, failing=0.0, aborting=0.0, engine=None):
         self.engine, self.rng = engine or Babbler(tokenizer, seed), np.random.default_rng(seed)
@@ -211,23 +201,28 @@ class SGLangShaped:
         self.asked, self.params, self.answered = [], [], 0.0
         self.state, self.asked_to_abort = SimpleNamespace(), True
 
-    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False, more=None):
+    async def generate(self, input_ids, sampling):
         if self.rng.random() < self.failing:
             raise EngineFailed("gone")
         said = await self.engine.generate(input_ids, sampling)
-        ids, logprobs, reason = said.token_ids, said.logprobs, {"type": "stop"}
         if self.rng.random() < self.aborting:
-            cut = int(self.rng.integers(len(ids)))
-            ids, logprobs, reason = ids[:cut], logprobs[:cut], {"type": "abort"}
+            cut = int(self.rng.integers(len(said.token_ids)))
+            said = Generation(said.token_ids[:cut], said.logprobs[:cut], "abort")
             self.state.aborted = self.asked_to_abort
-        self.asked.append((list(input_ids), ids, logprobs))
+        self.asked.append((list(input_ids), said.token_ids, said.logprobs))
+        return said
+
+    async def request(self, input_ids, sampling, sampling_params=None, given_up=lambda: False, more=None):
+        said = await self.generate(input_ids, sampling)
         self.params.append((sampling, sampling_params))
-        tokens = [[p, t, None] for p, t in zip(logprobs, ids, strict=True)]
-        return {"text": "…", "meta_info": {"finish_reason": reason, "output_token_logprobs": tokens}}
+        return {"text": "…", "meta_info": meta_info(said)}
+
+    def release(self, session):
+        pass
 
 
 @contextmanager
-def slime(tokenizer, engine, folder=None, **parameters):
+def slime(tokenizer, engine, folder=None, context_tokens=CONTEXT_TOKENS, **parameters):
     """SLIME with `engine` behind its router, and a run of these parameters; gives its arguments."""
     from slime.rollout import sglang_rollout
 
@@ -237,7 +232,7 @@ def slime(tokenizer, engine, folder=None, **parameters):
         {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": TURN_TOKENS}}, parameters
     )
     state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
-    args = SimpleNamespace(rollout_max_context_len=CONTEXT_TOKENS, state=state)
+    args = SimpleNamespace(rollout_max_context_len=context_tokens, state=state)
     context = Context.of(args)
     context.parameters, context.engine, context.folder = RunParameters.model_validate(given), engine, folder
     with pytest.MonkeyPatch.context() as patch:
@@ -273,16 +268,31 @@ def sample_of(task, index=0, game="matching", place=0, group=0):
     return Sample(group_index=group, index=index, prompt=row["prompt"], label=row["game_id"], metadata=row["metadata"])
 
 
-def play(args, sample, evaluation=False, **params):
+def play(args, sample, evaluation=False, run=run_in_fake_time, **params):
+    """What the hook makes of the sample. Waiting takes no time, unless `run` is asyncio.run."""
     from slim_rl.slime.generate import generate
 
     params = {"max_new_tokens": TURN_TOKENS, "temperature": 1.0, **params}
-    return asyncio.run(generate(args, sample, params, evaluation=evaluation))
+    return run(generate(args, sample, params, evaluation=evaluation))
+
+
+def play_to_the_end(args, sample, **params):
+    """The same, and on from each interruption."""
+    sample = play(args, sample, **params)
+    while sample.status == sample.Status.ABORTED:
+        args.state.aborted = False
+        sample = play(args, sample, **params)
+    return sample
 
 
 def converted(args, samples):
     """The training batch that SLIME's rollout manager makes of the samples."""
-    from slime.ray.rollout import RolloutManager
+    try:
+        from slime.data.batch_builder import BatchBuilder
+
+        return BatchBuilder(args).convert(samples)
+    except ModuleNotFoundError:  # before 0.4
+        from slime.ray.rollout import RolloutManager
     from slime.utils.misc import load_function
 
     manager = object.__new__(RolloutManager.__ray_metadata__.modified_class)
@@ -290,3 +300,12 @@ def converted(args, samples):
     manager.custom_convert_samples_to_train_data_func = None
     manager.custom_reward_post_process_func = load_function("slim_rl.slime.advantages.normalise_rewards")
     return manager._convert_samples_to_train_data(samples)
+
+
+def data_source(args):
+    """SLIME's own, with its buffer."""
+    try:
+        from slime.data.data_source import RolloutDataSourceWithBuffer
+    except ModuleNotFoundError:  # before 0.4
+        from slime.rollout.data_source import RolloutDataSourceWithBuffer
+    return RolloutDataSourceWithBuffer(args)

@@ -6,7 +6,7 @@ import sys
 
 from slim_rl.config import Config
 from slim_rl.slime.arguments import arguments
-from stages.train import run_parameters
+from slim_rl.slime.parameters import RunParameters
 from tests.slime.support import PARAMETERS, ROOT, SLIME_DIR
 
 OPTIONS = (
@@ -19,7 +19,7 @@ OPTIONS = (
 
 
 def test_our_hooks_keep_slimes_contracts(base, tmp_path):
-    flags = arguments(run_parameters(Config.model_validate(PARAMETERS)), base, tmp_path)
+    flags = arguments(RunParameters.of(Config.model_validate(PARAMETERS)), base, tmp_path)
     hooks = {
         f"SLIME_CONTRACT_{option.upper().replace('-', '_')}": flags[flags.index(f"--{option}") + 1]
         for option in OPTIONS

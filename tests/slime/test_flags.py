@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from itertools import product
@@ -14,22 +13,21 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import yaml
 from sglang_router.launch_router import RouterArgs
-from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.arguments import get_slime_extra_args_provider
 from slime.utils.http_utils import init_http_client
 from transformers import AutoConfig, AutoTokenizer
 
 from slim_rl.config import Config
-from slim_rl.slime import launch
-from slim_rl.slime.arguments import arguments, described_arguments
-from slim_rl.slime.parameters import PARAMETERS, RunParameters
-from slim_rl.slime.sbatch import sbatch
+from slim_rl.slime.arguments import arguments
+from slim_rl.slime.command import environment
+from slim_rl.slime.folder import prepare
+from slim_rl.slime.model_arguments import config_arguments, script_arguments
+from slim_rl.slime.parameters import RunParameters
 from stages import base_model
-from stages.train import run_parameters
 from stages.workspace import composed
 from tests.slime.checkpoints import qwen_checkpoint
-from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted
+from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
 
 PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("qwen*.yaml")))]
 MEGATRON = (
@@ -48,7 +46,8 @@ def parameters_of(profile, monkeypatch, **slime):
     monkeypatch.chdir(ROOT)
     values = composed(yaml.safe_load(Path("params.yaml").read_text()), profile)
     values["slime"] = {**(values["slime"] or {}), "directory": SLIME_DIR, **slime}
-    return run_parameters(Config.model_validate(values))
+    values["train"]["wandb_project"] = "p"
+    return RunParameters.of(Config.model_validate(values))
 
 
 def parsers():
@@ -83,7 +82,7 @@ def begun(tmp_path, monkeypatch):
         Path("params.yaml").write_text(yaml.safe_dump(values))
         base_model.main()
         assert AutoTokenizer.from_pretrained(base_model.OUTPUT).chat_template
-        given = run_parameters(Config.model_validate(values))
+        given = RunParameters.of(Config.model_validate(values))
         return given, base_model.OUTPUT.resolve()
 
     return begin
@@ -108,7 +107,7 @@ def test_a_profile_starts(profile, begun, tmp_path):
     engine.engine.moods = 1000
     args = args_of(parameters, base, tmp_path / "run", (), answering(engine), count=4)
     init_http_client(args)
-    output = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
+    output = generate_rollout(args, 0, data_source(args))
     samples = [sample for group in output.samples for sample in group]
     assert len(samples) == 4
     samples = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]  # of each seat
@@ -138,7 +137,7 @@ def hf_check():
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_flag_is_known(profile, base, monkeypatch):
-    parameters = parameters_of(profile, monkeypatch, evaluate_every=5, wandb_project="p")
+    parameters = parameters_of(profile, monkeypatch, evaluate_every=5)
     flags = [
         *arguments(parameters, base, base),
         "--partial-rollout",
@@ -155,8 +154,7 @@ def test_every_flag_is_known(profile, base, monkeypatch):
     ] == []
 
 
-ASYNC = {"colocate": False, "rollout_gpus": 8}
-MODES = {"sync": {}, "async": ASYNC, "fully_async": {**ASYNC, "evaluate_every": None}}
+MODES = {"sync": {}, "async": {"rollout_gpus": 8}, "fully_async": {"rollout_gpus": 8}}
 
 
 def test_slime_starts_with_megatrons_and_sglangs_own_parsers(tmp_path, monkeypatch):
@@ -167,11 +165,11 @@ def test_slime_starts_with_megatrons_and_sglangs_own_parsers(tmp_path, monkeypat
         pytest.skip("MEGATRON_DIR and SGLANG_DIR do not name the sources of Megatron-LM and SGLang")
     lines = {}
     for profile, mode in product(PROFILES[1:], MODES):
-        parameters = parameters_of(profile, monkeypatch, mode=mode, wandb_project="p", **MODES[mode])
+        parameters = parameters_of(profile, monkeypatch, mode=mode, **MODES[mode])
         base = tmp_path / Path(parameters.model.base).name
         base.mkdir(exist_ok=True)
         qwen_checkpoint(base)
-        launch.prepare(parameters, {}, {}, tmp_path)
+        prepare(parameters, {}, {}, tmp_path)
         given = [*parameters.slime.arguments, "--router-policy", "manual"]  # as docs/cluster.md says of PyPI's router
         slime = parameters.slime.model_copy(update={"arguments": given})
         parameters = parameters.model_copy(update={"slime": slime})
@@ -185,7 +183,7 @@ def test_slime_starts_with_megatrons_and_sglangs_own_parsers(tmp_path, monkeypat
     path = [SLIME_DIR, *sources, *(f"{source}/python" for source in sources)]
     env = {
         **os.environ,
-        **launch.environment(parameters),
+        **environment(parameters.slime),
         "PYTHONPATH": os.pathsep.join(path),
         "TORCHDYNAMO_DISABLE": "1",
     }
@@ -200,10 +198,8 @@ def test_slime_starts_with_megatrons_and_sglangs_own_parsers(tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", DENSE)
 def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
-    script = Path(SLIME_DIR, "scripts/models", f"{name}.sh")
-    show = f'source {script} && printf "%s\\n" "${{MODEL_ARGS[@]}}"'
-    words = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True).stdout.split()
-    theirs = pairs(words)
+    words = script_arguments(Path(SLIME_DIR, "scripts/models", f"{name}.sh"))
+    theirs = pairs(" ".join(words).split())
     model = {
         "model_type": next(
             (kind for flag, kind in (("--qk-layernorm", "qwen3"), ("--add-qkv-bias", "qwen2")) if flag in theirs),
@@ -223,7 +219,7 @@ def test_model_arguments_from_a_config_are_those_of_slimes_script(name):
     if "--use-rope-scaling" in theirs:
         # The script names another factor, that of multi-head latent attention; Megatron's default for this one is 8, too.
         model["rope_scaling"] = {"rope_type": "llama3", "factor": float(theirs.pop("--rotary-scaling-factor"))}
-    ours = pairs(described_arguments(model, Path(name)))
+    ours = pairs(config_arguments(model, Path(name)))
     # Scripts may leave some to defaults, and SLIME sets the first one itself.
     derived = {"--max-position-embeddings", "--kv-channels", "--use-rotary-position-embeddings"}
     for flag in ours.keys() | theirs.keys() - {"--norm-epsilon"}:
@@ -242,66 +238,3 @@ def pairs(words):
         else:
             found[last] = word
     return found
-
-
-SRUN = """#!/bin/bash
-# Slurm's srun on one machine: the options go, the command stays.
-while [[ "$1" == -* ]]; do [[ "$1" == -w || "$1" == --exclude ]] && shift; shift; done
-exec "$@"
-"""
-TRAINS = """
-import pathlib, sys, time
-import ray
-ray.init()
-saved = pathlib.Path(sys.argv[sys.argv.index("--save-hf") + 1].format(rollout_id=1))
-step = 0
-while not (saved.parents[1] / "cut").exists():
-    print("trained step", step, flush=True)
-    step += 1
-    time.sleep(1)
-print("trained to the end")
-saved.mkdir(parents=True)
-(saved / "model.safetensors.index.json").write_text(str(ray.cluster_resources().get("GPU")))
-state = saved.parents[1] / "megatron/rollout/global_dataset_state_dict_1.pt"
-state.parent.mkdir(parents=True)
-state.touch()
-"""
-
-
-def test_the_slurm_script_brings_ray_up_and_a_cut_log_does_not_end_the_job(base, tmp_path):
-    """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME. The stream of the log is cut three times."""
-    (tmp_path / "slime").mkdir()
-    (tmp_path / "slime/train.py").write_text(TRAINS)
-    (tmp_path / "slime/train_async.py").touch()
-    (tmp_path / "slime/setup.py").write_text('setup(version="0.3.1")')
-    for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\nhostname\n"}.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "gpus_per_node": 2}
-    parameters = RunParameters.model_validate({"train": {"steps": 2}, "slime": slime})
-    parameters.write(tmp_path / PARAMETERS)
-    (tmp_path / "run.py").write_text(
-        "from pathlib import Path; from slim_rl.slime import launch; from slim_rl.slime.parameters import *\n"
-        "import os; from tests.slime.cutting import CuttingProxy\n"
-        "os.environ['RAY_API_SERVER_ADDRESS'] = CuttingProxy(8265, 3, Path('run/cut').touch).url\n"
-        "launch.run(RunParameters.read(Path(PARAMETERS)), Path('.'), {}, {}, Path('run'))"
-    )
-    (tmp_path / "Makefile").write_text(f"repro:\n\t{sys.executable} run.py\n")
-    script = sbatch(parameters, None, tmp_path)
-    env = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "SLURM_JOB_NODELIST": "one",
-        "SLURM_NNODES": "1",
-    }
-    shown = tmp_path / "shown"
-    with shown.open("w") as output:
-        job = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=env, start_new_session=True, stdout=output)
-    try:
-        assert job.wait(300) == 0
-    finally:
-        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does at the end of a job
-    assert (tmp_path / "run/hf/1/model.safetensors.index.json").read_text() == "2.0"
-    told = [line for line in shown.read_text().splitlines() if line.startswith("trained")]
-    assert told == [*(f"trained step {step}" for step in range(len(told) - 1)), "trained to the end"]

@@ -2,6 +2,7 @@
 for nothing but sizes of groups."""
 
 import argparse
+import contextlib
 import copy
 import importlib
 import itertools
@@ -11,7 +12,6 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from slime.ray import rollout as slimes_rollout
 from slime.utils.arguments import get_slime_extra_args_provider
 
 from slim_rl.games import load_games
@@ -84,8 +84,7 @@ def test_slimes_loss_is_ours(loss, game, train, base):
     train = {"filters": ["no_failed_episode"], "max_grad_norm": 1e9, **train}
     engine = SGLangShaped(tokenizer, 2, engine=engine)
     given = {"games": {"matching": None, **games}, "train": train, "model": {"turn_tokens": 200}}
-    with slime(tokenizer, engine, **given) as args:
-        args.rollout_max_context_len = 4000
+    with slime(tokenizer, engine, context_tokens=4000, **given) as args:
         parameters = Context.of(args).parameters
         tasks = list(load_games(parameters.games, 0)[name].taskset.tasks("train", 4))
         limits = {"max_new_tokens": 200, "temperature": 1.0}
@@ -116,8 +115,14 @@ def test_slimes_loss_is_ours(loss, game, train, base):
 def check_rollout_ids(played):
     """SLIME's own check of samples that share an episode."""
     name = "validate_rollout_id_annotated"
-    check = getattr(slimes_rollout, name, None) or getattr(slimes_rollout, f"_{name}")  # v0.3.1
-    check([played])
+    for module, attribute in (
+        ("slime.observability.rollout_data_utils", name),  # 0.4
+        ("slime.ray.rollout", name),
+        ("slime.ray.rollout", f"_{name}"),  # v0.3.1
+    ):
+        with contextlib.suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(module), attribute)([played])
+    raise AssertionError("SLIME has no such check")
 
 
 def slimes_loss(loss, args, data, model, reference, stride):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.http_utils import init_http_client
 from slime.utils.misc import load_function
@@ -25,7 +24,7 @@ from slim_rl.slime.samples import request_of
 from slim_rl.training.grpo import TrainedSequence, sequences, update
 from tests.checkpoints import FAMILIES, chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
-from tests.slime.support import QWEN, SGLangShaped, answering, converted, router, server, slime_args
+from tests.slime.support import QWEN, SGLangShaped, answering, converted, data_source, router, server, slime_args
 
 SEAT = "player-1"
 
@@ -33,7 +32,7 @@ SEAT = "player-1"
 def train_and_evaluate(args):
     """One rollout and one evaluation, as SLIME's rollout manager has them played and logged."""
     init_http_client(args)
-    source = RolloutDataSourceWithBuffer(args)
+    source = data_source(args)
     train = generate_rollout(args, 0, source)
     evaluation = generate_rollout(args, 0, source, evaluation=True)
     args.use_wandb = args.use_tensorboard = False
@@ -118,7 +117,7 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
 def test_a_rollout_of_the_same_seed_is_the_same(rollout, make_args, servers, tmp_path):
     _, args = make_args(tmp_path, *servers, train={"games_per_step": 8, "filters": ["no_failed_episode"]})
     init_http_client(args)
-    groups = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args)).samples
+    groups = generate_rollout(args, 0, data_source(args)).samples
     first = {(s.label, s.index): s.tokens for s in rollout.samples}
     shared = [(first[s.label, s.index], s.tokens) for g in groups for s in g if (s.label, s.index) in first]
     assert shared and all(a == b for a, b in shared)
