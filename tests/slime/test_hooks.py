@@ -545,7 +545,7 @@ def test_groups_that_are_dropped_for_ever_end_the_training(tokenizer):
             assert keep_group(args, failed).reason == "no_failed_episode"
         for _ in range(29):
             assert not keep_group(args, group).keep
-        with pytest.raises(UserError, match="^30 .*reward_varies"):
+        with pytest.raises(UserError, match=r"^30 .*reward_varies"):
             keep_group(args, group)
 
 
