@@ -9,10 +9,12 @@ The rule for results that are no literals (own classes, `Counter`, infinite numb
 
 import ast
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from slim_rl.sandbox import Run, Sandbox
+from slim_rl.sandbox.program import Unreadable, literal_in, syntax_of
 
 Verdict = Literal["right", "wrong", "raised", "unreadable"]
 """`raised`: there is no result. `unreadable`: the result is no literal."""
@@ -50,14 +52,15 @@ def parse_tests(assertions: Sequence[str]) -> list[Case]:
 
 
 def _case(text: str) -> Case:
-    body = ast.parse(text.strip()).body
+    try:
+        body = syntax_of(text.strip()).body
+    except Unreadable as error:
+        raise ValueError(f"{text!r} is not a statement: {error}") from None
     if len(body) == 1 and isinstance(body[0], ast.Assert) and isinstance(body[0].test, ast.Compare):
         compared = body[0].test
         if len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq) and isinstance(compared.left, ast.Call):
-            try:
-                return Case(ast.unparse(compared.left), ast.literal_eval(compared.comparators[0]))
-            except ValueError:
-                pass
+            with suppress(Unreadable):
+                return Case(ast.unparse(compared.left), literal_in(ast.unparse(compared.comparators[0])))
     raise ValueError(f"{text!r} is not of the form `assert f(...) == literal`")
 
 
@@ -92,7 +95,7 @@ async def check(
         test: defines `check`.
         seconds: for each run.
     """
-    answers: list[Any] = []
+    answers: list[str] = []
     run = Run("ok")
     while len(answers) < MAX_CALLS:
         checker = f"{prompt}\n{test}\n{_CHECKER.format(answers=answers, entry_point=entry_point)}"
@@ -106,14 +109,14 @@ async def check(
         run, (result,) = await _results(sandbox, program, [f"{entry_point}{call}"], seconds)
         if result.verdict is not None:
             return Grade(run, (result.verdict,))
-        answers.append(result.value)
+        answers.append(result.text)
     return Grade(run, ("wrong",))
 
 
 _CHECKER = """
-import os as _os, random as _random
+import ast as _ast, os as _os, random as _random
 _random.seed(0)
-_answers = iter({answers!r})
+_answers = map(_ast.literal_eval, {answers!r})
 def _candidate(*args, **kwargs):
     for answer in _answers:
         return answer
@@ -125,6 +128,7 @@ check(_candidate)
 
 
 class _Result(NamedTuple):
+    text: str = ""
     value: Any = None
     verdict: Verdict | None = None
     """Set if there is no value."""
@@ -147,14 +151,14 @@ _os._exit(0)
 async def _results(sandbox: Sandbox, program: str, calls: list[str], seconds: float) -> tuple[Run, list[_Result]]:
     """Run a program, then `calls`, whose results it prints in its last line."""
     run = await sandbox.run(program + _CALLS.format(calls=calls), seconds=seconds)
-    written = _literal(run.output.rpartition("\n")[2]).value if run.status == "ok" else None
+    written = _result(run.output.rpartition("\n")[2]).value if run.status == "ok" else None
     if not isinstance(written, list) or len(written) != len(calls):
         return run, [_Result(verdict="raised")] * len(calls)
-    return run, [_literal(text) if isinstance(text, str) else _Result(verdict="raised") for text in written]
+    return run, [_result(text) if isinstance(text, str) else _Result(verdict="raised") for text in written]
 
 
-def _literal(text: str) -> _Result:
+def _result(text: str) -> _Result:
     try:
-        return _Result(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return _Result(text, literal_in(text))
+    except Unreadable:
         return _Result(verdict="unreadable")

@@ -138,6 +138,10 @@ def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, task
         ("-" * 10**5 + "1", "1", False),
         ("[" * 10**4, "1", False),
         ("{[]: 1}", "1", False),
+        ("9" * 400 + "+1j", "1", False),
+        ("1", "9" * 400 + "+1j", False),
+        ("0x" + "f" * 10**4, "1", False),
+        ("'\ud800'", "1", False),
     ],
 )
 def test_a_prediction_is_compared_as_text_or_as_a_plain_value(prediction, output, right):

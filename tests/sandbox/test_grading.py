@@ -1,13 +1,18 @@
 """Grading: right programs pass, and no cheat does."""
 
 import asyncio
+import contextlib
 import json
+import random
 from pathlib import Path
 
 import pytest
 
+from slim_rl.games.execution.game import is_constant
+from slim_rl.games.prediction.game import agrees, is_pure
 from slim_rl.sandbox import Sandbox, SandboxConfig
 from slim_rl.sandbox.grading import check, grade, parse_tests
+from slim_rl.sandbox.program import Unreadable, literal_in, program_in, syntax_of
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
 ASSERTIONS = [  # of MBPP's problem 11
@@ -116,16 +121,49 @@ def test_the_setup_runs_after_the_program(sandbox):
     assert graded(sandbox, "def f(): return x", ["assert f() == 1"], setup="x = 1").passed
 
 
-def test_a_result_too_deep_to_read_is_unreadable(sandbox):
-    deep = "class R:\n    __repr__ = lambda self: '-' * 50000 + '1'\ndef f(): return R()"
-    assert graded(sandbox, deep, ["assert f() == 1"]).verdicts == ("unreadable",)
+@pytest.mark.parametrize("text", ["'-' * 50000 + '1'", "'9' * 400 + '+1j'", "'{[]: 1}'", "'['", "'9' * 5000"])
+def test_a_result_that_cannot_be_read_is_unreadable(sandbox, text):
+    program = f"class R:\n    __repr__ = lambda self: {text}\ndef f(*x): return R()"
+    assert graded(sandbox, program, ["assert f() == 1"]).verdicts == ("unreadable",)
+    assert checked(sandbox, f"    return x\n{program}\nsucc = f").verdicts == ("unreadable",)
+
+
+def test_a_check_reads_results_that_python_does_not_write(sandbox):
+    """A number of 5000 digits can be read in base 16, and not be written in base 10."""
+    program = "class R:\n    __repr__ = lambda self: '0x' + 'f' * 5000\ndef succ(x): return R()"
+    assert checked(sandbox, f"    return x\n{program}").verdicts == ("wrong",)
+
+
+PIECES = ["9" * 400, "+1j", "1", "-", "(", ")", "[", "{", ":", ",", "'", "\\", "\n", "\0", "\ud800", "0x", "e1", "lambda", "\\N{",
+          "*", " ", "_", "é", "#", "if", "=", "@", "yield ", "```\n", "class A:", "\t", "1_0", "import ", "."]  # fmt: skip
+
+
+def test_whatever_a_model_writes_is_read_or_unreadable():
+    rng, texts = random.Random(0), [""]
+    for _ in range(5000):
+        texts.append(rng.choice(texts)[:2000] * rng.randint(0, 2) + "".join(rng.choices(PIECES, k=rng.randint(1, 5))))
+    for text in texts:
+        for read in (literal_in, syntax_of):
+            with contextlib.suppress(Unreadable):
+                read(text)
+        assert isinstance(agrees(text, "1"), bool) and isinstance(is_constant(text), bool)
+        assert isinstance(is_pure(text), bool) and isinstance(program_in(text), str | None)
 
 
 @pytest.mark.parametrize(
-    "text", ["assert f(1)", "assert f(1) == g()", "assert 1 == f(1)", "f(1) == 1", "assert f() != 1"]
+    "text",
+    [
+        "assert f(1)",
+        "assert f(1) == g()",
+        "assert 1 == f(1)",
+        "f(1) == 1",
+        "assert f() != 1",
+        "assert f(",
+        "assert f() == 1 + a",
+    ],
 )
 def test_what_cannot_be_checked_outside_is_refused(text):
-    with pytest.raises(ValueError, match="is not of the form"):
+    with pytest.raises(ValueError, match="is not"):
         parse_tests([text])
 
 

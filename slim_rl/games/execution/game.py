@@ -9,7 +9,7 @@ from slim_rl.core.message import Message, heard
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Run, Sandbox
 from slim_rl.sandbox.grading import Grade
-from slim_rl.sandbox.program import program_in
+from slim_rl.sandbox.program import Unreadable, program_in, syntax_of
 
 SEAT = "author"
 Grader = Callable[[str], Awaitable[Grade]]
@@ -105,8 +105,8 @@ _CONSTANT = (
 def is_constant(program: str) -> bool:
     """Whether a program computes nothing: it only names constants and prints them."""
     try:
-        nodes = list(ast.walk(ast.parse(program)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = list(ast.walk(syntax_of(program)))
+    except Unreadable:
         return False
     calls = [node.func for node in nodes if isinstance(node, ast.Call)]
     only_prints = all(isinstance(called, ast.Name) and called.id == "print" for called in calls)

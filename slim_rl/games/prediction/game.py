@@ -9,7 +9,7 @@ from slim_rl.core.game import Game
 from slim_rl.core.message import Message, heard
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
-from slim_rl.sandbox.program import program_in
+from slim_rl.sandbox.program import Unreadable, literal_in, program_in, syntax_of
 
 AUTHOR, PREDICTOR = "author", "predictor"
 OUTPUT_CHARACTERS = 200
@@ -127,7 +127,7 @@ def is_pure(program: str) -> bool:
     """Whether a program uses pure modules only. False if it does not parse."""
     imported, builtins, attributes = set[str](), set[str](), set[str]()
     try:
-        for node in ast.walk(ast.parse(program)):
+        for node in ast.walk(syntax_of(program)):
             match node:
                 case ast.Import(names):
                     imported |= {alias.name.split(".")[0] for alias in names}
@@ -138,7 +138,7 @@ def is_pure(program: str) -> bool:
                     builtins.add(name)
                 case ast.Attribute(_, name):
                     attributes.add(name.strip("_"))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except Unreadable:
         return False
     return imported <= PURE_MODULES and not (builtins & _IMPURE_BUILTINS or attributes & _IMPURE_ATTRIBUTES)
 
@@ -149,7 +149,7 @@ def agrees(prediction: str, output: str) -> bool:
     if prediction == output:
         return True
     try:
-        said, printed = ast.literal_eval(prediction), ast.literal_eval(output)
-        return type(said) is type(printed) and bool(said == printed)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        predicted, printed = literal_in(prediction), literal_in(output)
+        return type(predicted) is type(printed) and bool(predicted == printed)
+    except Unreadable:
         return False
