@@ -4,7 +4,6 @@ git clone https://github.com/jlin816/dialop
 python -m benchmarks.generator --dialop dialop
 """
 
-import argparse
 import importlib
 import random
 import sys
@@ -18,6 +17,7 @@ import numpy as np
 
 from slim_rl.games.matching.board import generate_boards
 from slim_rl.games.matching.parameters import Parameters
+from slim_rl.runtime.cli import argument_parser
 
 FAITHFUL = Parameters(size=8, selection="dialop")
 ROUNDS = 4
@@ -36,7 +36,7 @@ def dialop_boards(checkout: Path) -> Callable[[], object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--dialop", type=Path, help="a checkout of github jlin816/dialop")
     parser.add_argument("--seconds", type=float, default=5, help=f"of each of {ROUNDS} rounds (default: 5)")
     options = parser.parse_args()

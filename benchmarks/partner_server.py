@@ -8,8 +8,9 @@ Its latency is the argument, in seconds. It accepts every proposal and answers e
 
 import asyncio
 import json
-import sys
 from typing import Any
+
+from slim_rl.runtime.cli import argument_parser
 
 _USAGE = {"prompt_tokens": 300, "completion_tokens": 12, "total_tokens": 312}
 
@@ -66,4 +67,6 @@ async def serve(latency_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(float(sys.argv[1])))
+    parser = argument_parser(__doc__)
+    parser.add_argument("latency_seconds", type=float)
+    asyncio.run(serve(parser.parse_args().latency_seconds))

@@ -31,6 +31,7 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
+from slim_rl.runtime.cli import argument_parser
 
 HEARD = 20
 
@@ -123,7 +124,7 @@ def bare_passes(model, shapes: list[tuple[int, int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--model", type=Path, default=Path("models/trained"), help="a checkpoint folder or GGUF file")
     parser.add_argument("--games", type=int, default=8)
     parser.add_argument("--samples", type=int, default=16, help="dialogues of a game, which share its prompt")

@@ -9,7 +9,6 @@ and 20 heard. TRL trains in its own loop: only what it would generate is given. 
 same step from the same weights. Loss and gradient norm of the first step are compared, the others are measured.
 """
 
-import argparse
 import asyncio
 import copy
 import tempfile
@@ -23,6 +22,7 @@ from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 
 from slim_rl.core.episode import TokenTrace
 from slim_rl.engines.model import load_gguf, load_model
+from slim_rl.runtime.cli import argument_parser
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import TrainedSequence, _optimizers, update
 
@@ -131,7 +131,7 @@ def gemm_flops() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--model", type=Path, default=Path("models/base"), help="a checkpoint folder or GGUF file")
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--samples", type=int, default=16, help="sequences of a group")

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ENTRY_POINTS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for folder in ("slim_rl", "stages", "flows")
+    for folder in ("slim_rl", "stages", "flows", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
     if '__name__ == "__main__"' in path.read_text()
 )
