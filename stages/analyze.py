@@ -48,7 +48,7 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
     pages = REPORTS if alone else REPORTS / "data" / name
     data = REPORTS / "data" if alone else pages
     found = load_study(study, "reporting").report(
-        Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS, config.threads_of(1))
+        Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS)
     )
     for title, figure in found.figures.items():
         save(figure, pages / "figures", title)

@@ -40,8 +40,6 @@ class Results:
     """The series of the evaluation: `SERIES/PLAYER/*.parquet`, and what `finish` wrote."""
     rollouts: Path
     """Episodes of training, of all games."""
-    processes: int = 1
-    """Processes that may read episodes at once."""
 
     def series(self, name: str) -> pd.DataFrame:
         """Episodes of one series, or of all below it; see `read_frame`. Empty without any."""

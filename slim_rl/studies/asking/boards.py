@@ -1,6 +1,7 @@
 """What the page's dialogue browser shows besides messages: the boards of both seats, and what was asked for."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,6 @@ def typical_board(held_out: Mapping[str, Sample]) -> str | None:
 
 def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> Markup:
     """JSON of episodes chosen by fixed rules; see `slim_rl.analysis.dialogues`."""
-    samples = {"base": held_out["base"], "trained": held_out["trained"], "policy": training}
-    if people:
-        samples["humans"] = people
     chosen = dialogues.choose(
         held_out["base"].episodes,
         held_out["trained"].episodes,
@@ -44,7 +42,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     shown = [
         dialogues.Shown(
             player,
-            samples[player].shards[row.shard],
+            Path(row.shard),
             row.episode_id,
             row.reward,
             f"{row.cells_asked:.0f} cell{'s' * (row.cells_asked != 1)} asked",

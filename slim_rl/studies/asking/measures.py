@@ -4,11 +4,9 @@ What was asked for and answered is what the game records, in cells. Only people'
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from multiprocessing import get_context
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ import pandas as pd
 from slim_rl.analysis import titles
 from slim_rl.analysis.statistics import Estimate, estimate, unknown
 from slim_rl.core.errors import UserError
-from slim_rl.rollout.shards import Shard, latest, shards
+from slim_rl.rollout.shards import Shard, read_frame
 
 
 class Measure(NamedTuple):
@@ -118,15 +116,10 @@ class Sample:
 
     episodes: pd.DataFrame
     """A row for each episode that did not fail: `episode_id`, `game_id`, `arm`, `step`, `status`, `reward`; `player`,
-    who is measured, and `seat`, where it sits; `shard`, a place in `shards`; `truncated`, 1 at the limit of turns; and
+    who is measured, and `seat`, where it sits; `shard`, the path of its file; `truncated`, 1 at the limit of turns; and
     its metrics by their names."""
-    shards: tuple[Path, ...]
     failed: int
     """Episodes that failed and were not played again with success."""
-    played: int
-    """Episodes on disk, including those that failed."""
-    sampled_tokens: int
-    """Tokens that the policy sampled in them."""
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
@@ -138,14 +131,13 @@ class Sample:
         return estimate(self.episodes, of, per) if of in self.episodes else unknown()
 
     def dialogues(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-        """The id of every episode on disk, and its turns as (seat, text)."""
-        for path in self.shards:
-            shard = Shard(path)
+        """The id of every episode in the shards, and its turns as (seat, text)."""
+        for shard in map(Shard, self.episodes["shard"].unique()):
             for name, (seats, texts) in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
                 yield name, list(zip(seats, texts, strict=True))
 
 
-def read_sample(folder: Path, players: Collection[str], processes: int = 1, game: str | None = None) -> Sample:
+def read_sample(folder: Path, players: Collection[str], game: str | None = None) -> Sample:
     """The episodes in `folder`.
 
     Args:
@@ -155,9 +147,8 @@ def read_sample(folder: Path, players: Collection[str], processes: int = 1, game
     Raises:
         UserError: there are none, or all of them failed.
     """
-    paths = tuple(shards(folder))
-    parts = _each(partial(_measure_shard, tuple(players), game), list(enumerate(paths)), processes)
-    frame, tokens = latest([part for part, _ in parts]), sum(count for _, count in parts)
+    frame = read_frame(folder)
+    frame = frame if game is None or frame.empty else frame[frame["game"] == game]
     if frame.empty:
         raise UserError(_no_episodes(folder))
     failed = frame["status"] == "failed"
@@ -166,31 +157,14 @@ def read_sample(folder: Path, players: Collection[str], processes: int = 1, game
             f"All {len(frame)} episodes in {folder} failed, the first with {frame['error'].iloc[0]!r}; "
             "remove the cause and play them again with `dvc repro`."
         )
-    episodes = frame[~failed].drop(columns="error").reset_index(drop=True)
-    return Sample(episodes, paths, int(failed.sum()), len(frame), tokens)
-
-
-def _each(work: Callable, jobs: Sequence, processes: int) -> list:
-    """`work` on each of `jobs`, in order; by several processes if there are enough to pay for starting them."""
-    if processes == 1 or len(jobs) < 512:
-        return list(map(work, jobs))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(work, jobs, chunksize=32))
-
-
-def _measure_shard(players: tuple[str, ...], game: str | None, numbered: tuple[int, Path]) -> tuple[pd.DataFrame, int]:
-    """The measures of one shard's episodes, and how many tokens were sampled in them."""
-    number, shard = numbered[0], Shard(numbered[1])
-    frame = shard.numbers()
-    chosen = np.full(len(frame), True) if game is None else (frame["game"] == game).to_numpy()
-    columns: dict[str, Any] = {n: frame[n] for n in ("episode_id", "game_id", "arm", "step", "status", "error")}
+    frame = frame[~failed].reset_index(drop=True)
     player, seat = _watched(frame, players)
+    columns: dict[str, Any] = {n: frame[n] for n in ("episode_id", "game_id", "arm", "step", "status", "shard")}
     columns |= {"player": player, "seat": seat, "reward": _of_seat(frame, seat, "reward.{}")}
     # A metric that a player does not have is missing from all its rows; its mean is then not a number.
     columns |= {name: _of_seat(frame, seat, f"{{}}.{name}", name) for name in _METRICS}
     columns["truncated"] = (frame["status"] == "truncated").astype(float)
-    columns["shard"] = np.full(len(frame), number, np.int32)
-    return pd.DataFrame(columns)[chosen], int(shard.sampled_tokens()[chosen].sum())
+    return Sample(pd.DataFrame(columns), int(failed.sum()))
 
 
 def _watched(frame: pd.DataFrame, players: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +186,7 @@ def _of_seat(frame: pd.DataFrame, seats: np.ndarray, name: str, shared: str = ""
     return values
 
 
-def read_players(folder: Path, required: Iterable[str] = (), processes: int = 1) -> dict[str, Sample]:
+def read_players(folder: Path, required: Iterable[str] = ()) -> dict[str, Sample]:
     """The episodes of every player that has a folder in `folder`, in the order of a report's rows.
 
     Raises:
@@ -221,7 +195,7 @@ def read_players(folder: Path, required: Iterable[str] = (), processes: int = 1)
     names = {path.name for path in folder.glob("*") if path.is_dir()} | set(required)
     if not names:
         raise UserError(_no_episodes(folder))
-    return {name: read_sample(folder / name, (name,), processes) for name in sorted(names, key=_rank)}
+    return {name: read_sample(folder / name, (name,)) for name in sorted(names, key=_rank)}
 
 
 def _no_episodes(folder: Path) -> str:

@@ -71,9 +71,9 @@ def report(results: Results) -> Report:
 
 
 def read_findings(results: Results) -> Findings:
-    held_out = read_players(results.episodes / "held-out", ("base", "trained", "bayes"), results.processes)
-    training = read_sample(results.rollouts, ("policy",), results.processes, results.game.name)
-    human_boards = read_players(results.episodes / "human-boards", processes=results.processes)
+    held_out = read_players(results.episodes / "held-out", ("base", "trained", "bayes"))
+    training = read_sample(results.rollouts, ("policy",), results.game.name)
+    human_boards = read_players(results.episodes / "human-boards")
     transfer = results.episodes / "transfer"
     changes = [name for name in CHANGES if all((transfer / name / model).exists() for model in MODELS)]
     return Findings(
@@ -100,7 +100,7 @@ def _transplant(results: Results, held_out: Mapping[str, Sample]) -> Transplant 
     folder = results.episodes / "transplant"
     if not folder.exists():
         return None
-    arms = read_sample(folder, MODELS, results.processes).episodes
+    arms = read_sample(folder, MODELS).episodes
     return read_transplant(arms, {model: held_out[model].episodes for model in MODELS})
 
 
