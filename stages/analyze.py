@@ -14,7 +14,7 @@ from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config, load_config
 from slim_rl.core.parameters import flat
-from slim_rl.evaluation.study import Results
+from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
@@ -47,26 +47,25 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
     study, name = study_of(game.taskset), file_name(game.name)
     pages = REPORTS if alone else REPORTS / "data" / name
     data = REPORTS / "data" if alone else pages
-    found = load_study(study, "reporting").report(
-        Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS)
-    )
-    for title, figure in found.figures.items():
+    results = Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS)
+    made: Report = load_study(study, "reporting").report(results)
+    for title, figure in made.figures.items():
         save(figure, pages / "figures", title)
-    tables = {**found.tables, **held_out(game)}
+    tables = {**made.tables, **held_out(game)}
     for title, table in tables.items():
         write_text(data / f"{title}.csv", table.to_csv(index=False))
     text = page.render(
-        found.templates,
+        made.templates,
         pages / "figures",
         tables,
         origin,
-        question=found.question,
-        verdict=found.verdict,
+        question=made.question,
+        verdict=made.verdict,
         data_path=data,
-        **found.values,
+        **made.values,
     )
     write_text(pages / "report.html", text)
-    return {**found.metrics, "verdict": found.verdict, "study": study, "game": game.name}
+    return {**made.metrics, "verdict": made.verdict, "study": study, "game": game.name}
 
 
 def held_out(game: NamedGame) -> dict[str, pd.DataFrame]:

@@ -50,24 +50,6 @@ class Estimate(NamedTuple):
         return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
-class Share(NamedTuple):
-    """A share with its 95% Wilson interval (Wilson 1927, JASA 22:209), which is sound also for shares of 0 and 1."""
-
-    mean: float
-    low: float
-    high: float
-    games: int
-
-    def text(self) -> str:
-        if not self.games:
-            return "unknown"
-        return f"{self.mean:.1%} (95% interval {self.low:.1%} to {self.high:.1%}, {self.games} games)"
-
-    def numbers(self, name: str) -> dict[str, float]:
-        """For metrics.json, under `name` and what begins with it."""
-        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
-
-
 def unknown(games: int = 0) -> Estimate:
     return Estimate(math.nan, math.nan, math.nan, math.nan, games)
 
@@ -95,23 +77,24 @@ def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estim
     return dict(zip(columns, found, strict=True))
 
 
-def share(episodes: pd.DataFrame, of: str) -> Share:
-    """The share of episodes in which column `of` is 1; every game weighs the same.
+def share(episodes: pd.DataFrame, of: str) -> Estimate:
+    """The share of episodes in which column `of` is 1, with a Wilson interval (Wilson 1927, JASA 22:209), which is sound
+    also for shares of 0 and 1; every game weighs the same.
 
-    Episodes of a game are not independent, so Wilson's interval is that of the effective sample size, which follows
-    from the variance between games (Dean and Pagano 2015, J. Surv. Stat. Methodol. 3:484), at least one for each game
-    and at most all episodes.
+    Episodes of a game are not independent, so the interval is that of the effective sample size, which follows from the
+    variance between games (Dean and Pagano 2015, J. Surv. Stat. Methodol. 3:484), at least one for each game and at
+    most all episodes.
     """
     games = episodes.groupby("game_id", observed=True)[of]
     rates, count = games.mean().to_numpy(float), len(episodes)
     if not len(rates):
-        return Share(math.nan, math.nan, math.nan, 0)
+        return unknown()
     mean, effective = float(rates.mean()), float(len(rates))
     if 0 < mean < 1 and count > len(rates) > 1:
         variance = float(rates.var(ddof=1)) / len(rates)
         effective = max(effective, min(mean * (1 - mean) / variance if variance else count, count))
     low, high = proportion_confint(mean * effective, effective, method="wilson")
-    return Share(mean, float(low), float(high), len(rates))
+    return Estimate(mean, float(low), float(high), math.sqrt(mean * (1 - mean) / effective), len(rates))
 
 
 def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:

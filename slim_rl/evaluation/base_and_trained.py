@@ -11,7 +11,7 @@ import pandas as pd
 from slim_rl.analysis.dialogues import of_models
 from slim_rl.analysis.figures import training_figure
 from slim_rl.analysis.page import MAX_POINTS, thinned
-from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, paired_difference, step_estimates
+from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.study import Report, Results, rewarded
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     """One row of a report's table: a value for each player."""
 
     title: str
-    values: Mapping[str, Estimate | Share | str]
+    values: Mapping[str, Estimate | str]
     spec: str = ".3f"
     difference: Estimate | None = None
     """Trained less base."""

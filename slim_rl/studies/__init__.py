@@ -20,18 +20,18 @@ def study_of(taskset: Taskset) -> str:
     return taskset.study
 
 
-def study_parameters(name: str, given: Any) -> Section:
-    """`given` as the parameters of the study `name`.
+def study_parameters(name: str, values: Any) -> Section:
+    """The parameters of the study `name` with these values.
 
     Raises:
         ValueError: there is no such study.
         pydantic.ValidationError: a parameter is unknown or out of bounds.
     """
-    return load_study(name, "parameters").Parameters.model_validate(given or {})
+    return load_study(name, "parameters").Parameters.model_validate(values or {})
 
 
 def parameters_of(name: str, studies: Mapping[str, Section]) -> Section:
-    """The parameters of the study `name`: those in `studies`, or else its defaults."""
+    """The parameters of the study `name`, by default its own defaults."""
     return studies[name] if name in studies else study_parameters(name, {})
 
 

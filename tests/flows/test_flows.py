@@ -121,10 +121,10 @@ def set_up(workspace: Path, url: str, boards: int, **service) -> None:
     subprocess.run([sys.executable, "-m", "stages.games"], cwd=workspace, check=True, stderr=subprocess.DEVNULL)
 
 
-def play(prefect: Prefect, workspace: Path, more: str = "") -> subprocess.Popen:
+def play(prefect: Prefect, workspace: Path, more: str = "", series: str = SERIES) -> subprocess.Popen:
     code = (
         f"import flows.evaluation as e\n{more}\n"
-        f"print(e.play_evaluation(only=['{SERIES}'], batch_episodes=50, return_state=True).message)"
+        f"print(e.play_evaluation(only=['{series}'], batch_episodes=50, return_state=True).message)"
     )
     log = (workspace / "flow.log").open("a")
     return subprocess.Popen(
@@ -157,6 +157,15 @@ def test_120_episodes_with_a_partner_that_fails_and_a_flow_that_is_killed(prefec
     assert len(after["accepted"]) == 120 and played_again <= min(never_arrived, 8)
     assert after["calls"] <= 1.6 * after["needed"]
     assert grep(KEY, evaluation, prefect.home) == []
+
+
+def test_a_first_run_plays_what_a_series_comes_after_and_then_the_series(prefect, evaluation, serve):
+    set_up(evaluation, serve().url, boards=2)
+    flow = play(prefect, evaluation, series="matching/transplant/base-given-trained")
+    assert flow.wait() == 0, (evaluation / "flow.log").read_text()[-3000:]
+    [folder] = evaluation.glob(".work/evaluate/*")
+    played = Counter(episode_id.rpartition("/")[0] for episode_id in finished_episodes(folder))
+    assert played == {"held-out/base": 2, "held-out/trained": 2, "transplant/base-given-trained": 2}
 
 
 def test_a_wrong_key_ends_the_flow_with_a_sentence_and_the_key_is_nowhere(prefect, evaluation, serve):

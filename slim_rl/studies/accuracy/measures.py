@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, Share, estimate, share, step_estimates
+from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, share, step_estimates
 from slim_rl.evaluation.base_and_trained import MODELS, BaseAndTrained, Row, read_players
 from slim_rl.evaluation.study import Results
 from slim_rl.rollout.shards import Shard, shards
@@ -37,7 +37,7 @@ class Accuracy(BaseAndTrained):
         return [c for c in every if c not in _NO_MEANS and not c.startswith(("seat.", "reward.", "calls."))]
 
     @cached_property
-    def rate(self) -> dict[str, Share]:
+    def rate(self) -> dict[str, Estimate]:
         """The pass rate of each model."""
         return {model: share(frame, "pass_rate") for model, frame in self.episodes.items()}
 

@@ -47,14 +47,12 @@ MEASURES = (
         "Rank",
         "how high the cells it asked for rank by their value of information among the open ones: 0 the least valuable, "
         "1 the most, .5 at random",
-        of="rank",
         per="ranked",
     ),
     Measure(
         "rank_unknown",
         "Rank, unknown",
         "the same for the cells of which it knew nothing, among such cells",
-        of="rank_unknown",
         per="ranked_unknown",
     ),
     Measure(

@@ -46,19 +46,18 @@ class SelfPlay:
     @cached_property
     def gains(self) -> dict[str, Estimate]:
         """By pairing: what training added to the reward on the same boards."""
-        return {
-            pairing: paired_difference(self.episodes[pairing, "trained"], self.episodes[pairing, "base"], "reward")
-            for pairing in PAIRINGS
-        }
+        frames = self.episodes
+        return {p: paired_difference(frames[p, "trained"], frames[p, "base"], "reward") for p in PAIRINGS}
 
     @cached_property
     def own(self) -> dict[str, Estimate]:
         """By pairing with a stranger: how much more the trained model earns with itself, on the same boards."""
-        first = self.episodes["self-play", "trained"]
-        second = first.assign(reward=first["reward_second"])
+        frames = {pairing: self.episodes[pairing, "trained"] for pairing in PAIRINGS}
+        itself = frames["self-play"]
+        second = itself.assign(reward=itself["reward_second"])
         return {
-            pairing: paired_difference(with_itself, self.episodes[pairing, "trained"], "reward")
-            for pairing, with_itself in (("held-out", first), ("second-seat", second))
+            "held-out": paired_difference(itself, frames["held-out"], "reward"),
+            "second-seat": paired_difference(second, frames["second-seat"], "reward"),
         }
 
     @cached_property

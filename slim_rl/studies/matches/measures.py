@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from slim_rl.analysis import statistics
-from slim_rl.analysis.statistics import Estimate, Share, paired_difference
+from slim_rl.analysis.statistics import Estimate, paired_difference
 from slim_rl.analysis.titles import rule_of, step_of, title
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.base_and_trained import MODELS
@@ -60,7 +60,7 @@ class Matches:
         chosen = self.played
         return chosen[(chosen["player"] == player) & (chosen["opponent"] == opponent) & (chosen["seat"] == seat)]
 
-    def share(self, outcome: str, player: str, opponent: str, seat: str) -> Share:
+    def share(self, outcome: str, player: str, opponent: str, seat: str) -> Estimate:
         return statistics.share(self.rows(player, opponent, seat), outcome)
 
     def reward(self, player: str, opponent: str, seat: str) -> Estimate:
