@@ -20,28 +20,25 @@ def mean_difference(one, other, boards):
 
 
 def test_the_parts_sum_to_the_gain_and_are_what_the_episodes_say(run):
-    played = run / "data/episodes/matching"
-    free = {model: rewards_by_board(played / "held-out" / model) for model in ("base", "trained")}
-    crossed, as_many, forbidden, back = (
-        rewards_by_board(played / "transplant" / name)
-        for name in ("base-given-trained", "base-as-many", "trained-forbidden", "trained-given-base")
-    )
-    boards = sorted(set(free["base"]) & set(free["trained"]) & set(crossed) & set(as_many) & set(forbidden) & set(back))
+    arms = ("base-given-trained", "base-as-many", "trained-forbidden", "trained-given-base")
+    played = {f"free {model}": f"held-out/{model}" for model in ("base", "trained")}
+    played |= {arm: f"transplant/{arm}" for arm in arms}
+    rewards = {name: rewards_by_board(run / "data/episodes/matching" / folder) for name, folder in played.items()}
+    boards = sorted(set.intersection(*map(set, rewards.values())))
     assert len(boards) == 110
-    expected = {
-        "gain": mean_difference(free["trained"], free["base"], boards),
-        "asks_more": mean_difference(as_many, free["base"], boards),
-        "asks_better": mean_difference(crossed, as_many, boards),
-        "uses_answers_better": mean_difference(free["trained"], crossed, boards),
-        "own_questions": mean_difference(free["trained"], back, boards),
-        "same_questions": mean_difference(back, free["base"], boards),
-        "worth_of_asking_trained": mean_difference(free["trained"], forbidden, boards),
+    pairs = {
+        "gain": ("free trained", "free base"),
+        "asks_more": ("base-as-many", "free base"),
+        "asks_better": ("base-given-trained", "base-as-many"),
+        "uses_answers_better": ("free trained", "base-given-trained"),
+        "own_questions": ("free trained", "trained-given-base"),
+        "same_questions": ("trained-given-base", "free base"),
+        "worth_of_asking_trained": ("free trained", "trained-forbidden"),
     }
     found = json.loads((run / "reports/metrics.json").read_text())["transplant"]
+    expected = {part: mean_difference(*(rewards[name] for name in names), boards) for part, names in pairs.items()}
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-6)
-    assert found["asks_more"] + found["asks_better"] + found["uses_answers_better"] == pytest.approx(
-        found["gain"], abs=3e-6
-    )
-    assert found["asks_more"] + found["asks_better"] == pytest.approx(found["asks"], abs=3e-6)
-    # The made policy asks for more cells and for better ones, and proposes with more care.
-    assert min(found["asks_more"], found["asks_better"], found["uses_answers_better"]) > 0.005
+    parts = [found[part] for part in ("asks_more", "asks_better", "uses_answers_better")]
+    assert sum(parts) == pytest.approx(found["gain"], abs=3e-6)
+    assert sum(parts[:2]) == pytest.approx(found["asks"], abs=3e-6)
+    assert min(parts) > 0.005  # it asks for more cells and for better ones, and proposes with more care

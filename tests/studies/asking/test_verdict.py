@@ -55,74 +55,55 @@ def verdict(tmp_path_factory):
     return verdict
 
 
-@pytest.mark.parametrize(
-    ("parameters", "base", "trained", "outcome"),
-    [
-        (PATIENT, SELDOM, BEST, "supported"),
-        # One message that asks for all cells counts as many, and where nothing is scarce there is no choice to make.
-        (FREE, SELDOM, Policy(9, compound=True), "supported"),
-        (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported"),
-        (PATIENT, SELDOM, Policy(9), "learnt how many and not which"),
-        (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which"),
-        # One message that asks for everything gets as many answers as the partner has patience for.
-        (PATIENT, SELDOM, Policy(9, compound=True, heeds=False), "learnt to ask and not what"),
-        # Always for four: neither by patience nor by value.
-        (LENIENT, Policy(0.5, careless=0.2), Policy(4), "learnt to ask and not what"),
-        # The base model plays the same if it is told not to stop.
-        (PATIENT, Policy(0.5), Policy(9), "no better than a rule"),
-        (FREE, Policy(0.5), Policy(9), "no better than a rule"),
-        (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain"),
-        (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking"),
-        (PRICED, Policy(9), Policy(0.3), "gains without asking"),
-        # Twice almost nothing is almost nothing.
-        (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gains without asking"),
-        (PATIENT, SELDOM, Policy(0.5, careless=0.12), "not supported"),
-        (TOO_DEAR, SELDOM, NEVER, "nothing to learn"),
-        (SEES_ALL, SELDOM, NEVER, "nothing to learn"),
-    ],
-)
-def test_verdict(verdict, parameters, base, trained, outcome):
-    found = verdict(parameters, base, trained)
-    assert found.outcome == outcome
-    assert found.supported == found.text.startswith("Supported")
-
-
 PROFILE = yaml.safe_load((ROOT / "conf/qwen3-4b-8gpu.yaml").read_text())["games"]["matching"]
 LARGE = {name: tuple(value) if isinstance(value, list) else value for name, value in PROFILE.items()}
+DEAR = LARGE | {"patience": None, "question_price": (1, 6)}
 
 
 @pytest.mark.parametrize(
-    ("parameters", "trained", "outcome"),
+    ("parameters", "base", "trained", "outcome", "more"),
     [
-        (LARGE, Policy(18, "best"), "supported"),
-        (LARGE, Policy(18, "best", compound=True), "supported"),
-        (LARGE, Policy(18), "learnt how many and not which"),
-        (LARGE, Policy(0), "not supported"),
-        (LARGE | {"patience": None, "question_price": (1, 6)}, Policy(18, careless=0.1), "asks more without gain"),
+        (PATIENT, SELDOM, BEST, "supported", {}),
+        # One message that asks for all cells counts as many, and where nothing is scarce there is no choice to make.
+        (FREE, SELDOM, Policy(9, compound=True), "supported", {}),
+        # Without an optimal asker the trained model shows what asking can earn.
+        (FREE, SELDOM, Policy(9, compound=True), "learnt to ask and not what", {"optimal": None}),
+        (PRICED, Policy(3, careless=0.1), Policy(9, "best", pays=True), "supported", {}),
+        (PATIENT, SELDOM, Policy(9), "learnt how many and not which", {}),
+        (PATIENT, SELDOM, Policy(9, compound=True), "learnt how many and not which", {}),
+        # One message that asks for everything gets as many answers as the partner has patience for.
+        (PATIENT, SELDOM, Policy(9, compound=True, heeds=False), "learnt to ask and not what", {}),
+        # Always for four: neither by patience nor by value.
+        (LENIENT, Policy(0.5, careless=0.2), Policy(4), "learnt to ask and not what", {}),
+        # The base model plays the same if it is told not to stop.
+        (PATIENT, Policy(0.5), Policy(9), "no better than a rule", {}),
+        (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", {}),
+        (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", {}),
+        (PRICED, Policy(9), Policy(0.3), "gains without asking", {}),
+        (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gains without asking", {}),  # twice almost nothing
+        (PATIENT, SELDOM, Policy(0.5, careless=0.12), "not supported", {}),
+        (TOO_DEAR, SELDOM, NEVER, "nothing to learn", {}),
+        (SEES_ALL, SELDOM, NEVER, "nothing to learn", {}),
+        (PATIENT, Policy(1.5), NEVER, "nothing to learn", {"partner": "ignorant"}),
+        (PATIENT, SELDOM, Policy(9), "asks more without gain", {"partner": "ignorant"}),
+        (PATIENT, SELDOM, BEST, "invalid test: the boards leak", {"bayes": Policy(0, guesses=True)}),
+        (PATIENT, SELDOM, BEST, "too little data", {"count": 60}),
+        # 8 by 8, as on the clusters: all in one message, not at all, and whatever it costs.
+        (LARGE, Policy(2, careless=0.1), Policy(18, "best", compound=True), "supported", {"optimal": None}),
+        (LARGE, Policy(2, careless=0.1), Policy(0), "not supported", {"optimal": None}),
+        (DEAR, Policy(2, careless=0.1), Policy(18, careless=0.1), "asks more without gain", {"optimal": None}),
     ],
 )
-def test_askers_on_the_boards_of_the_clusters(verdict, parameters, trained, outcome):
-    """8 by 8: one by one, all in one message, at random, not at all, and whatever it costs; no optimal asker plays."""
-    assert verdict(parameters, Policy(2, careless=0.1), trained, optimal=None).outcome == outcome
-
-
-def test_a_partner_that_never_knows_teaches_nothing_and_who_asks_it_more_has_not_learnt(verdict):
-    assert verdict(PATIENT, Policy(1.5), NEVER, partner="ignorant").outcome == "nothing to learn"
-    assert verdict(PATIENT, SELDOM, Policy(9), partner="ignorant").outcome == "asks more without gain"
-
-
-def test_boards_that_give_away_what_asking_could_tell_make_no_test(verdict):
-    assert verdict(PATIENT, SELDOM, BEST, bayes=Policy(0, guesses=True)).outcome == "invalid test: the boards leak"
+def test_verdict(verdict, parameters, base, trained, outcome, more):
+    found = verdict(parameters, base, trained, **more)
+    assert found.outcome == outcome
+    assert found.supported == found.text.startswith("Supported")
 
 
 def test_a_base_model_that_cannot_end_a_game_is_named(verdict):
     """Else a broken warm start hides behind any verdict: where there is nothing to learn, all look alike."""
     broken, whole = verdict(SEES_ALL, replace(SELDOM, proposes=False), NEVER), verdict(SEES_ALL, SELDOM, NEVER)
     assert "100%" in broken.text and "100%" not in whole.text
-
-
-def test_few_boards_are_too_few(verdict):
-    assert verdict(PATIENT, SELDOM, BEST, count=60).outcome == "too little data"
 
 
 def test_pooled_the_run_is_the_unit(run):
@@ -169,12 +150,6 @@ def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, met):
     assert found.outcome == outcome
     assert [criterion.met for criterion in found.criteria] == [sign == "1" for sign in met if sign != " "]
     assert ("kind" in found.text) == ("rank_unknown" in changed)
-
-
-def test_without_an_optimal_asker_a_model_that_asks_shows_what_asking_can_earn(verdict):
-    """As in the profiles of large boards."""
-    found = verdict(FREE, SELDOM, Policy(9, compound=True), optimal=None)
-    assert found.outcome == "learnt to ask and not what"
 
 
 @pytest.mark.parametrize(("limit", "parameters"), [("patience", PATIENT), ("price", PRICED)])
