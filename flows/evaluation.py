@@ -25,7 +25,7 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.store import Store
 from slim_rl.runtime.cli import run_stage
-from slim_rl.studies import load_study, study_of
+from slim_rl.studies import load_study
 from stages.evaluate import evaluation_folder, evaluations, missing
 from stages.services import main as check_services
 from stages.workspace import overridden, sole_run
@@ -84,7 +84,7 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
         every = {
             str(series.folder.relative_to(folder)): series
             for run in runs
-            for series in load_study(study_of(run.game.taskset), "plan").series(run)
+            for series in load_study(run.game.taskset.study, "plan").series(run)
         }
         chosen = _with_those_before(every, only or [*every])
         for series_of_round in rounds(chosen):

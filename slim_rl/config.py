@@ -15,7 +15,7 @@ from slim_rl.games import game_parameters, load_games
 from slim_rl.players.config import ModelConfig, ServiceConfig
 from slim_rl.runtime.imports import folders_in, own_files
 from slim_rl.slime.config import SlimeConfig
-from slim_rl.studies import study_of, study_parameters
+from slim_rl.studies import study_parameters
 from slim_rl.training.config import TrainConfig, WarmstartConfig
 
 PATH = Path("params.yaml")
@@ -77,7 +77,7 @@ class Config(Section):
         functions = [name for name in (self.train.advantage, *self.train.filters, *rewards) if ":" in name]
         played = {*self.games, *(benchmark.game for benchmark in benchmarks)}
         games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
-        judged_by = {study_of(game.taskset) for game in load_games(self.games, self.seed).values()}
+        judged_by = {game.taskset.study for game in load_games(self.games, self.seed).values()}
         studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
         return own_files([*functions, *games, *studies])
 

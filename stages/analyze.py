@@ -19,7 +19,7 @@ from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
-from slim_rl.studies import load_study, parameters_of, study_of
+from slim_rl.studies import load_study, parameters_of
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 
@@ -44,7 +44,7 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
     Args:
         alone: whether the page is `reports/report.html`; otherwise everything is in `reports/data/GAME`.
     """
-    study, name = study_of(game.taskset), file_name(game.name)
+    study, name = game.taskset.study, file_name(game.name)
     pages = REPORTS if alone else REPORTS / "data" / name
     data = REPORTS / "data" if alone else pages
     results = Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS)

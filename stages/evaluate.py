@@ -18,7 +18,7 @@ from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.runtime.work import work_folder, work_root
-from slim_rl.studies import load_study, parameters_of, study_of
+from slim_rl.studies import load_study, parameters_of
 from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
@@ -39,7 +39,7 @@ async def evaluate(config: Config, team: Team) -> None:
     folder = evaluation_folder(config)
     with evaluations(config, folder) as (runs, services):
         for run in runs:
-            plan = load_study(study_of(run.game.taskset), "plan")
+            plan = load_study(run.game.taskset.study, "plan")
             for one in plan.series(run):
                 requests = one.requests()
                 if await team.lead(team.leads and not missing(one)):
@@ -78,7 +78,7 @@ def evaluation_folder(config: Config) -> Path:
     tasksets = [game.taskset for game in games]
     files = [tasks_path(GAMES, game, "evaluate") for game in games]
     code = [Path(series.__file__), *config.own_code()]
-    for study in dict.fromkeys(map(study_of, tasksets)):
+    for study in dict.fromkeys(taskset.study for taskset in tasksets):
         plan = load_study(study, "plan")
         code += sorted(Path(plan.__file__ or "").parent.glob("*.py"))
         if hasattr(plan, "inputs"):
@@ -101,7 +101,7 @@ def evaluations(config: Config, folder: Path) -> Iterator[tuple[list[Evaluation]
         runs = [
             Evaluation(
                 game,
-                parameters_of(study_of(game.taskset), config.studies),
+                parameters_of(game.taskset.study, config.studies),
                 config.evaluate,
                 config.model,
                 config.seed,

@@ -171,6 +171,8 @@ class Taskset(ABC):
     """Those of its games, in the order in which they move first."""
     study: str = "accuracy"
     """The name of the study that judges it; see `slim_rl.studies`."""
+    pass_reward: float = 1.0
+    """The least reward of a solved task."""
     opponents: Sequence[str] = ()
     """Of a game with winners: players without a model that every model is measured against."""
     rules: Mapping[str, Sequence[str]] = {}

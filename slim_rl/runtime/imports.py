@@ -30,7 +30,7 @@ def module_of(package: str, kind: str, name: str, part: str = "", needs: Sequenc
 
     Args:
         kind: what it is, for sentences.
-        part: of a module in several files, one of them: ".plan".
+        part: of a package, one of its modules: ".plan".
         needs: what the module must define.
 
     Raises:
@@ -39,9 +39,12 @@ def module_of(package: str, kind: str, name: str, part: str = "", needs: Sequenc
     ours = folders_in(package)
     if name in ours:
         return import_module(f"{package}.{name}{part}")
-    module = _own(name + part, f"{kind} {name!r}; name one of {', '.join(ours)}, or the import path of your own")
+    what = f"{kind} {name!r}; name one of {', '.join(ours)}, or the import path of your own"
+    module = _own(name, what)
+    if part and hasattr(module, "__path__"):
+        module = _own(name + part, what)
     if missing := [need for need in needs if not hasattr(module, need)]:
-        raise ValueError(f"the module {name}{part} is not a {kind}: it has no {' and no '.join(missing)}")
+        raise ValueError(f"the module {module.__name__} is not a {kind}: it has no {' and no '.join(missing)}")
     return module
 
 

@@ -6,18 +6,11 @@ user's own may also be one module with all of it. See `slim_rl.evaluation.study`
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal
 
-from slim_rl.core.game import Taskset
 from slim_rl.core.parameters import Section
-from slim_rl.runtime.imports import folders_in, module_of
-
-
-def study_of(taskset: Taskset) -> str:
-    """The name of the study that judges a game."""
-    return taskset.study
+from slim_rl.runtime.imports import module_of
 
 
 def study_parameters(name: str, values: Any) -> Section:
@@ -37,9 +30,7 @@ def parameters_of(name: str, studies: Mapping[str, Section]) -> Section:
 
 def load_study(name: str, part: Literal["parameters", "plan", "reporting"]) -> ModuleType:
     """A module of a study, or the only one. Raises ValueError: there is no such study."""
-    spec = find_spec(name) if name not in folders_in(__name__) and all(name.split(".")) else None
-    one_module = spec is not None and spec.submodule_search_locations is None
-    return module_of(__name__, "study", name, "" if one_module else f".{part}", needs=_NEEDS[part])
+    return module_of(__name__, "study", name, f".{part}", needs=_NEEDS[part])
 
 
 _NEEDS = {"parameters": ("Parameters",), "plan": ("series",), "reporting": ("report",)}

@@ -81,7 +81,7 @@ def test_the_verdict_can_say_no(base, trained, outcome, tmp_path):
 
 
 def test_a_game_says_with_which_reward_a_task_is_solved(tmp_path, monkeypatch):
-    monkeypatch.setattr(echo.Echoes, "pass_reward", 0.0, raising=False)
+    monkeypatch.setattr(echo.Echoes, "pass_reward", 0.0)
     write_solved(tmp_path, [0] * 9, [0] * 9, steps=0)
     reports = report_on(tmp_path, GAMES)
     assert json.loads((reports / "metrics.json").read_text())["base"]["pass_rate"] == 1

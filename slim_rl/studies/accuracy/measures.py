@@ -142,7 +142,7 @@ def read_accuracy(results: Results) -> Accuracy:
     Raises:
         UserError: a model has no finished episode with a reward.
     """
-    right = getattr(results.game.taskset, "pass_reward", 1.0)
+    right = results.game.taskset.pass_reward
     episodes, failed, training = read_players(results)
     replies = {}
     for model in MODELS:
