@@ -66,15 +66,15 @@ def play_evaluation(
                     "checkpoint at a time; run the stage instead (dvc repro evaluate)."
                 )
             check_services()
-            missing = _play(config, only, batch_episodes)
+            left = _play(config, only, batch_episodes)
     except UserError as error:
         log.error(str(error))
         return Failed(message=str(error))
-    if not missing:
+    if not left:
         return None
-    named = ", ".join(missing[:_NAMED])
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return Failed(message=f"{len(missing)} episodes are missing; the next run plays only these: {named}{more}.")
+    named = ", ".join(left[:_NAMED])
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return Failed(message=f"{len(left)} episodes are missing; the next run plays only these: {named}{more}.")
 
 
 def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:

@@ -164,7 +164,7 @@ def test_a_first_run_plays_what_a_series_comes_after_and_then_the_series(prefect
     flow = play(prefect, evaluation, series="matching/transplant/base-given-trained")
     assert flow.wait() == 0, (evaluation / "flow.log").read_text()[-3000:]
     [folder] = evaluation.glob(".work/evaluate/*")
-    played = Counter(episode_id.rpartition("/")[0] for episode_id in finished_episodes(folder))
+    played = Counter(episode_id.rpartition("/")[0] for episode_id in Store(folder).finished())
     assert played == {"held-out/base": 2, "held-out/trained": 2, "transplant/base-given-trained": 2}
 
 
