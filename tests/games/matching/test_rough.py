@@ -2,12 +2,12 @@
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from slim_rl.core.game import seed_of
 from slim_rl.games.matching.board import Board, generate_boards, posterior_mean
 from slim_rl.games.matching.optimal import values_of_asking
 from slim_rl.games.matching.parameters import Parameters
@@ -58,15 +58,6 @@ def test_what_is_known_counts_by_its_middle_until_it_is_told(boards):
     assert game.metrics()["player-1.useful_cells"] == game.metrics()["player-1.answers"] == 1
 
 
-@pytest.mark.parametrize("reply", ["Ava Li's is **{}**.", "It is {}!", "BLEU:{}", "({})", "That would be {}%."])
-def test_a_score_counts_as_told_however_a_model_marks_it(boards, reply):
-    cell = tuple(np.argwhere(~boards[0].masks[0])[0].tolist())
-    game = MatchingGame(boards[0], Limits(8))
-    game.move(question(*cell))
-    game.move("[message] " + reply.format(boards[0].table[cell]))
-    assert game.metrics()["player-1.answers"] == 1
-
-
 def test_an_answer_is_worth_little_where_the_score_is_known_roughly_and_nothing_where_it_is_seen(boards):
     worth, width = (np.stack(values) for values in zip(*((values_of_asking(b.bounds(0)), np.ptp(b.bounds(0), 0)) for b in boards), strict=True))  # fmt: skip
     seen, rough, unknown = (worth[width == score].mean() for score in (0, 9, 99))
@@ -88,35 +79,15 @@ def test_a_board_that_is_recited_asks_for_nothing(boards):
     assert rough and not asked_cells(rough, 3) and not asks_something(rough)
 
 
-def test_who_asks_for_the_least_known_first_leaves_the_rough_ones_for_last():
-    taskset = MatchingTaskset(GIVEN.model_copy(update={"patience": None}), seed=0)
-    orders = set()
-    for task in taskset.tasks("train", 10):
-        game = taskset.load(task)
-        player, asked, heard = taskset.player("asks-all-unknown", game, "player-1", seed_of(task.game_id)), [], ""
-        while cells := asked_cells(player.turn(heard).removeprefix("[message] "), 3):
-            asked += cells
-            heard = "Partner: [message] I do not know."
-        rough = [bool(game.board.rough[cell]) for cell in asked]
-        assert len(asked) == (~game.board.masks[0]).sum() and rough == sorted(rough)
-        orders.add(tuple(asked))
-    assert len(orders) == 10
-
-
-def test_demonstrators_toss_a_coin_between_the_two_kinds_and_word_them_differently():
-    taskset = MatchingTaskset(GIVEN, seed=0)
-    tosses = []
-    for task in taskset.tasks("demonstrations", 800):
-        game, open_cells = taskset.load(task), None
-        for turn in taskset.demonstrate(task, "player-1").turns:
-            open_cells = ~game.board.masks[0] if open_cells is None else open_cells
-            [cell] = asked_cells(turn.removeprefix("[message] "), 3)
-            rough = bool(game.board.rough[cell])
-            assert rough == ("exactly" in turn.lower())
-            if (open_cells & game.board.rough).any() and (open_cells & ~game.board.rough).any():
-                tosses.append(rough)
-            open_cells[cell] = False
-    assert len(tosses) > 400 and np.mean(tosses) == pytest.approx(0.5, abs=0.07)
+def test_demonstrators_ask_for_either_kind_first_and_word_them_differently():
+    taskset, first = MatchingTaskset(GIVEN, seed=0), []
+    for task in list(taskset.tasks("demonstrations", 160))[40:]:  # the first lesson asks nothing
+        rough, turns = taskset.load(task).board.rough, taskset.demonstrate(task, "player-1").turns
+        kinds = [bool(rough[asked_cells(turn.removeprefix("[message] "), 3)[0]]) for turn in turns]
+        assert kinds == ["exactly" in turn.lower() for turn in turns]
+        if len(set(kinds)) == 2:
+            first.append(kinds[0])
+    assert min(Counter(first).values()) > len(first) / 4 > 5
 
 
 @pytest.mark.parametrize("unfit", [{"selection": "dialop"}, {"p_partner": 0.9}])

@@ -1,4 +1,4 @@
-"""The shy partner keeps its secrets, and the reference players earn what they should."""
+"""References and demonstrators without a model: what they ask, what they earn and what they show."""
 
 import re
 from collections import Counter
@@ -7,186 +7,138 @@ import numpy as np
 import pytest
 
 from slim_rl.core.errors import UserError
-from slim_rl.games.matching.names import REVIEWERS, format_proposal, parse_proposal
-from slim_rl.games.matching.optimal import values_of_asking
+from slim_rl.core.game import seed_of
+from slim_rl.games.matching.board import optimal_assignment, posterior_mean
+from slim_rl.games.matching.names import REVIEWERS, parse_proposal
+from slim_rl.games.matching.optimal import best_question, values_of_asking
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.partner import ANSWERS, QUESTIONS, UNKNOWN, question
-from slim_rl.games.matching.reader import asked_cells, told_numbers
-from slim_rl.games.matching.rules import Limits, MatchingGame, View
-from slim_rl.games.matching.scripted import ShyPartner
+from slim_rl.games.matching.partner import ANSWERS, QUESTIONS, UNKNOWN
+from slim_rl.games.matching.reader import asked_cells
+from slim_rl.games.matching.rules import MatchingGame
 from slim_rl.games.matching.tasks import MatchingTaskset
-
-VIEW = View(
-    mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),
-    numbers=np.array([[57, 12, -1], [30, 80, 5], [-1, 44, 90]]),
-    bounds=np.array([[[57, 12, 0], [30, 80, 5], [0, 44, 90]], [[57, 12, 99], [30, 80, 5], [99, 44, 90]]]),
-    scale=1.0,
-)
-
-
-def partner(patience=None, ignorant=False, seed=0, **parameters):
-    """(text) -> what a shy partner says to it."""
-    player = ShyPartner(VIEW, Parameters(**parameters), Limits(20, patience), seed, ignorant)
-    return lambda text: player.turn(f"Partner: {text}")
 
 
 def numbers_in(text):
     return re.findall(r"\d+", text)
 
 
-@pytest.mark.parametrize(
-    ("question", "number"),
-    [
-        ("What is Ava Li's score for BLEU?", ["57"]),
-        ("how good is sofia at glove", ["90"]),
-        ("tell me Daniel's Electra score", ["80"]),
-        ("What is Ava Li's score for GloVe?", []),
-    ],
-)
-@pytest.mark.parametrize("wordings", ["usual", "held-out", "reordered"])
-def test_it_answers_what_it_is_asked_about_one_pair_in_several_wordings(question, number, wordings):
-    replies = {partner(seed=seed, wordings=wordings)(f"[message] {question}") for seed in range(20)}
-    assert len(replies) > 1
-    for reply in replies:
-        assert numbers_in(reply) == number and ("I do not" in reply) == (not number)
-
-
-@pytest.mark.parametrize("wordings", ["usual", "held-out", "reordered"])
-def test_several_answers_in_one_message_say_what_each_is_about(wordings):
-    for seed in range(20):
-        reply = partner(seed=seed, wordings=wordings)("[message] Ava on BLEU? Daniel on GloVe? And Ava on GloVe?")
-        assert told_numbers(reply, 3) == (((0, 0), "57"), ((1, 2), "5"))
-        assert "Ava Li's score" in reply.rpartition("I do not")[2]
-
-
-def test_one_long_message_gains_nothing_beyond_the_partners_patience():
-    for patience in range(8):
-        at_once, one_by_one = partner(patience), partner(patience)
-        reply = at_once("[message] Tell me the scores of Ava, Daniel and Sofia for Electra and BLEU.")
-        told = [number for _, number in told_numbers(reply, 3)]
-        assert told == ["12", "57", "80", "30", "44"][:patience]  # and that of Sofia for BLEU it does not know
-        replies = [one_by_one(question(row, column)) for row in range(3) for column in (1, 0)]
-        assert [number for reply in replies for number in numbers_in(reply)] == told
-        if patience < 6:
-            assert not numbers_in(at_once("[message] Ava on BLEU?")) and not re.search("do not", replies[-1])
-
-
-def test_to_say_that_it_does_not_know_takes_patience():
-    ask = partner(patience=1)
-    assert "I do not" in ask("[message] Ava on GloVe?")
-    assert not re.search(r"\d|do not", ask("[message] Ava on BLEU?"))
-
-
-def test_an_ignorant_partner_never_knows_and_is_no_more_patient():
-    ask = partner(patience=2, ignorant=True)
-    replies = [ask("[message] Ava on BLEU?") for _ in range(3)]
-    assert ["I do not" in reply for reply in replies] == [True, True, False] and not numbers_in("".join(replies))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Who is good at BLEU?",
-        "Tell me everything you know about Ava.",
-        "Please, please give me all your scores!",
-        "What is your best assignment?",
-        "Ava has 90 for BLEU with me.",
-        "Hello!",
-        "I think Ava should take BLEU.",
-    ],
-)
-def test_it_never_volunteers_a_number_and_more_general_questions_take_no_patience(text):
-    ask = partner(patience=1)
-    assert not numbers_in(ask(f"[message] {text}"))
-    assert numbers_in(ask("[message] Ava on BLEU?")) == ["57"]
-
-
-def propose(assignment):
-    return f"[propose] {format_proposal(assignment)}\nYou can output one of these choices: [accept] or [reject]"
-
-
-def test_it_weighs_proposals_by_its_own_numbers():
-    weighs = partner(always_accept=False)
-    assert weighs(propose((0, 1, 2))) == "[accept]"  # 57 + 80 + 90
-    assert weighs(propose((1, 2, 0))) == "[reject]"  # 12 + 5 + unknown
-    assert partner()(propose((1, 2, 0))) == "[accept]"
-
-
-def test_a_message_that_quotes_a_proposal_is_a_message():
-    assert partner()("[message] Partner: [propose] x").startswith("[message]")
-
-
-# References
-
-
 @pytest.fixture(scope="module")
-def earned(play_out):
-    """The metrics and rewards of a player without a model with a shy partner, board by board, as a dict of arrays."""
+def episodes(play_out):
+    """The episodes of a player without a model with a shy partner: (name, count, opponent, parameters) -> list."""
 
-    def earned(name, count, opponent="scripted", **parameters):
-        taskset = MatchingTaskset(Parameters(max_turns=30, **parameters), seed=1)
-        episodes = [
-            play_out(taskset, task, (name, opponent), number)
-            for number, task in enumerate(taskset.tasks("train", count))
-        ]
-        assert all(episode.status == "completed" for episode in episodes)
-        found = [{**episode.metrics, "reward": episode.rewards["player-1"]} for episode in episodes]
-        return {name: np.array([episode[name] for episode in found]) for name in found[0]}
+    def episodes(name, count, opponent="scripted", **parameters):
+        taskset = MatchingTaskset(Parameters(**{"max_turns": 30, **parameters}), seed=1)
+        tasks = taskset.tasks("train", count)
+        played = [play_out(taskset, task, (name, opponent), number) for number, task in enumerate(tasks)]
+        assert all(episode.status == "completed" for episode in played)
+        return played
 
-    return earned
+    return episodes
 
 
-def test_reference_players_earn_what_they_earned_in_larger_measurements(earned):
-    """Means at N = 3 with `stakes`, over many boards; 100 boards have a standard error of about .018."""
-    measured = {
-        "random": 0.656,
-        "own-view": 0.796,
-        "bayes": 0.790,
-        "asks-2-random": 0.882,
-        "asks-4-random": 0.945,
-        "asks-7-random": 0.994,
-    }
-    for name, mean in measured.items():
-        assert earned(name, 100)["reward"].mean() == pytest.approx(mean, abs=0.035), name
+def mean(episodes, metric=None):
+    return np.mean([e.metrics[metric] if metric else e.rewards["player-1"] for e in episodes])
 
 
-def test_what_makes_a_reference_earn_more(earned):
-    def mean(*arguments, **parameters):
-        return earned(*arguments, **parameters)["reward"].mean()
+@pytest.mark.parametrize("scales", [(1, 1), (1, 10)])
+@pytest.mark.parametrize(
+    ("name", "questions"),
+    [
+        ("own-view", 0),
+        ("asks-2-random", 2),
+        ("asks-2-table", 2),
+        ("asks-2-unknown", 2),
+        ("asks-2-useful", 2),
+        ("asks-all-random", 9),
+    ],
+)
+def test_a_reference_asks_its_number_of_cells_and_proposes_the_best_by_what_it_knows(episodes, name, questions, scales):
+    for episode in episodes(name, 20, scale_range=scales, p_agent=0.3):
+        metrics = episode.metrics
+        asked = min(questions, metrics["player-1.unknown_cells"])
+        assert metrics["player-1.cells_asked"] == metrics["player-1.useful_cells"] == asked
+        assert episode.rewards["player-1"] == metrics["player-1.oracle_given_information"]
+        if questions == 0:
+            assert episode.rewards["player-1"] == metrics["player-1.own_view"]
+        if questions == 9:
+            assert episode.rewards["player-1"] > 0.999
 
-    # Boards of `dialop` tell who asks nothing what those of `stakes`, in the test above, do not.
-    assert mean("bayes", 25, selection="dialop") > mean("own-view", 25, selection="dialop") + 0.15
-    assert mean("asks-7-random", 100, scale_range=(1, 10)) > 0.98  # private scales do not confuse it
+
+def test_a_reference_that_infers_proposes_by_the_posterior_mean_and_a_random_one_by_its_seed(play_out):
+    parameters = Parameters(selection="dialop", max_turns=30)
+    taskset = MatchingTaskset(parameters, seed=1)
+    proposals = set()
+    for number, task in enumerate(taskset.tasks("train", 8)):
+        game = taskset.load(task)
+        mean = posterior_mean(game.board, 0, parameters, np.random.default_rng(number))
+        said = play_out(taskset, task, ("bayes", "scripted"), number).turns[0].message.text
+        assert parse_proposal(said.removeprefix("[propose]"), 3) == tuple(optimal_assignment(mean))
+        said = play_out(taskset, task, ("random", "scripted"), number).turns[0].message.text
+        proposals.add(parse_proposal(said.removeprefix("[propose]"), 3))
+    assert len(proposals) > 2
 
 
-@pytest.mark.slow
-def test_looking_ahead_earns_more_than_asking_at_random(earned):
-    """On the same boards. Two steps ahead earn hardly more than one; the standard error of the difference is .002."""
-    price = {"question_price": (1, 6)}
-    optimal, greedy, by_chance = (
-        earned(name, 512, **price)["reward"] for name in ("optimal", "greedy", "asks-2-random")
-    )
-    assert (optimal - greedy).mean() > -0.001 and (greedy - by_chance).mean() > 0.02
+def test_boards_of_dialop_tell_a_player_that_its_own_choice_is_bad(episodes):
+    """Seed 1: .9 instead of .6 of the best sum, without one question."""
+    assert mean(episodes("bayes", 25, selection="dialop")) > mean(episodes("own-view", 25, selection="dialop")) + 0.15
 
 
 @pytest.mark.parametrize("name", ["greedy", "optimal"])
-def test_the_higher_the_price_the_earlier_a_reference_stops(earned, name):
-    found = [earned(name, 64, question_price=(price, price)) for price in (0, 3, 40)]
-    asked = [episodes["player-1.cells_asked"].mean() for episodes in found]
-    assert asked[0] > asked[1] + 1 > 2 and asked[2] == 0
-    assert found[0]["reward"].mean() > found[1]["reward"].mean() > found[2]["reward"].mean()
+@pytest.mark.parametrize("price", [0, 3, 40])
+def test_a_reference_asks_for_the_cell_that_is_worth_most_and_stops_where_none_is_worth_its_price(name, price):
+    parameters = Parameters(question_price=(price, price), max_turns=30)
+    taskset = MatchingTaskset(parameters, seed=1)
+    for task in taskset.tasks("train", 12):
+        game = taskset.load(task)
+        bounds, unasked, points = (
+            game.board.bounds(0),
+            ~game.board.masks[0],
+            price / 100 * game.board.best_assignment_reward,
+        )
+        player, heard, left = taskset.player(name, game, "player-1", 0), "", 14
+        while True:
+            best = best_question(bounds, unasked, left if name == "optimal" else 1, points, parameters.p_partner)
+            asked = asked_cells(player.turn(heard).removeprefix("[message] "), 3)
+            if best is None:
+                assert not asked
+                break
+            assert asked == [best]
+            unasked[best], left = False, left - 1
+            bounds[:, *best] = game.board.table[best]
+            heard = f"Partner: [message] It is {game.board.table[best]}."
 
 
-def test_with_an_ignorant_partner_asking_earns_nothing(earned):
-    asks, silent = (earned(name, 32, "ignorant", patience=(3, 3)) for name in ("asks-all-random", "own-view"))
-    assert asks["player-1.cells_asked"].mean() > 2.5 and not asks["player-1.answers"].any()
-    assert (asks["reward"] == silent["reward"]).all()
+def test_the_dearer_a_question_the_fewer_are_asked(episodes):
+    for name in ("greedy", "optimal"):
+        asked = [mean(episodes(name, 24, question_price=(p, p)), "player-1.cells_asked") for p in (0, 3, 40)]
+        assert asked[0] > asked[1] > asked[2] == 0
 
 
-def test_there_is_no_reference_of_that_name():
+def test_the_least_known_first_leaves_the_rough_ones_for_last_in_a_random_order():
+    taskset = MatchingTaskset(Parameters(p_rough=0.5, p_partner=1), seed=0)
+    orders = set()
+    for task in taskset.tasks("train", 10):
+        game = taskset.load(task)
+        player, asked, heard = taskset.player("asks-all-unknown", game, "player-1", seed_of(task.game_id)), [], ""
+        while cells := asked_cells(player.turn(heard).removeprefix("[message] "), 3):
+            asked += cells
+            heard = "Partner: [message] I do not know."
+        rough = [bool(game.board.rough[cell]) for cell in asked]
+        assert len(asked) == (~game.board.masks[0]).sum() and rough == sorted(rough)
+        orders.add(tuple(asked))
+    assert len(orders) == 10
+
+
+def test_with_an_ignorant_partner_asking_earns_nothing(episodes):
+    for episode in episodes("asks-all-random", 32, "ignorant", patience=(3, 3)):
+        assert episode.metrics["player-1.cells_asked"] == 3 and not episode.metrics["player-1.answers"]
+        assert episode.rewards["player-1"] == episode.metrics["player-1.own_view"]
+
+
+def test_an_unknown_reference_is_an_error_that_names_it():
     taskset = MatchingTaskset(Parameters(), seed=0)
     [task] = taskset.tasks("train", 1)
-    with pytest.raises(ValueError, match="no reference player 'asks-lots'"):
+    with pytest.raises(ValueError, match="asks-lots"):
         taskset.player("asks-lots", taskset.load(task), "player-1", 0)
 
 
@@ -231,7 +183,7 @@ def test_what_is_asked_for_is_worth_no_more_than_chance(shown):
                 ranks.append(np.mean((worth[unasked] < worth[cell]) + (worth[unasked] == worth[cell]) / 2))
             if number:
                 bounds[:, *cell] = int(number[0])
-    assert len(ranks) > 200 and np.mean(ranks) == pytest.approx(0.5, abs=0.06)
+    assert len(ranks) > 200 and 0.4 < np.mean(ranks) < 0.6
 
 
 def test_questions_and_answers_are_shown_in_all_wordings_and_no_wording_tells_the_next_one(shown):
@@ -330,16 +282,18 @@ def test_sums_that_a_model_could_not_write_are_refused(parameters):
         taskset.demonstrate(next(taskset.tasks("demonstrations", 1)), "player-1")
 
 
-def test_the_second_seat_is_shown_nearly_every_question_and_sometimes_an_early_proposal():
-    taskset, asked, heard = MatchingTaskset(Parameters(max_questions=5), seed=0), [], set()
-    for task in taskset.tasks("demonstrations", 300):
+def test_the_second_seat_is_shown_every_question_and_in_one_demonstration_of_ten_an_early_proposal():
+    taskset, fewer, heard = MatchingTaskset(Parameters(max_questions=5), seed=0), [], set()
+    for task in taskset.tasks("demonstrations", 120):
         shown = taskset.demonstrate(task, "player-2")
         assert shown.closings[-1] == "[accept]"
         unseen = int((~taskset.load(task).board.masks[0]).sum())
-        asked.append((len(shown.turns), min(unseen, 5)))
+        if seed_of(task.game_id) % 10:
+            assert len(shown.turns) == min(unseen, 5)
+        else:
+            fewer.append(len(shown.turns))
         heard |= {text.rpartition("Partner: [message] ")[2].split()[0] for text in shown.observations[:-1]}
-    assert 0.8 < np.mean([questions == most for questions, most in asked]) < 0.97
-    assert min(questions for questions, _ in asked) == 0
+    assert min(fewer) == 0 < len(fewer) and max(fewer) < 5
     assert {"What", "How", "And", "Please"} < heard  # in all wordings
 
 
