@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, said, text_of
 
 
@@ -13,6 +15,16 @@ class ContextFull(Exception):
 
 class Interrupted(Exception):
     """The engine was told to stop sampling. The dialogue can continue from there."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """How a model's turn is sampled."""
+
+    begins: tuple[str, ...] = ()
+    """Texts: the tokens that all of them begin with come first. They are context."""
+    calls: bool = True
+    """Whether it may call a tool."""
 
 
 class Player(ABC):
@@ -43,6 +55,21 @@ class Player(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Free what the player holds, once the episode has ended."""
+
+    def say(self, observation: Sequence[Message], message: Message, tools: Sequence[Tool] = ()) -> None:
+        """Take a turn that was decided elsewhere."""
+        self.recall(observation, message)
+
+    def take_back(self) -> None:
+        """Forget the last turn and what was read before it."""
+        raise self._not_a_model()
+
+    def constrain(self, constraint: Constraint) -> None:
+        """Sample the next turn like this."""
+        raise self._not_a_model()
+
+    def _not_a_model(self) -> UserError:
+        return UserError(f"{type(self).__name__} can be told what to say, but only a model of ours how to say it.")
 
 
 class ScriptedPlayer(Player):

@@ -15,10 +15,7 @@ from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import Renderer
 from slim_rl.players.services import Services
 from slim_rl.rollout.context import check_context
-from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating, checkpoint_makers, service_makers
-
-Makers = Mapping[str, Callable[[], PlayerMaker]]
-"""Players by name, made when their series is played."""
+from slim_rl.rollout.seating import Arm, PolicyRules, Request, Seating, checkpoint_makers, service_makers, under
 
 
 @dataclass(frozen=True)
@@ -132,11 +129,12 @@ class Evaluation:
         name: str,
         tasks: Sequence[Task] | Callable[[], Sequence[Task]],
         seating: Sequence[str],
-        makers: Makers | None = None,
+        rules: Mapping[str, Arm] | None = None,
         arm: str = "",
         game: NamedGame | None = None,
         samples: int = 1,
         after: tuple[str, ...] = (),
+        model: str | None = None,
     ) -> Series:
         """The series `name`, SERIES/PLAYER: `seating` on each of `tasks`.
 
@@ -145,10 +143,11 @@ class Evaluation:
 
         Args:
             tasks: a function if they depend on the episodes of `after`.
-            makers: of players that none of these are.
+            rules: what the series changes of a player, by its name in `seating`.
             arm: what the series changes; see `Episode.arm`.
             game: the game with other parameters than the run's.
             samples: episodes of each task; with more than one the episode's id ends in #NUMBER.
+            model: the checkpoint that plays under the names in `rules`, where these are others than its own.
         """
         game = game or self.game
         series, players = name.partition("/")[0], tuple(seating)
@@ -163,10 +162,10 @@ class Evaluation:
 
         def seat() -> Seating:
             names = set(seating)
-            seated = {player: make() for player, make in (makers or {}).items()}
-            for player in names & {*self.checkpoints, *self.snapshots} - set(seated):
-                engine, rules = self.policy(player)
-                seated[player] = rules.maker(engine)
+            arms, seated = rules or {}, {}
+            for player in names & {*self.checkpoints, *self.snapshots, *arms}:
+                engine, policy = self.policy(model if model and player in arms else player)
+                seated[player] = under(arms.get(player), policy.maker(engine))
             seated |= service_makers(names, self.services)
             seated |= checkpoint_makers(names, self.model, self.evaluate.temperature)
             return Seating({game.name: game}, seated, self.seed)

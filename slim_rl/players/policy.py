@@ -8,8 +8,8 @@ import numpy as np
 
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import PlayerFailed
-from slim_rl.core.message import Message, Tool, said
-from slim_rl.core.player import ContextFull, Interrupted, Player
+from slim_rl.core.message import Message, Tool
+from slim_rl.core.player import Constraint, ContextFull, Interrupted, Player
 from slim_rl.engines.engine import Engine, EngineFailed, Sampling
 from slim_rl.players.renderer import Renderer
 
@@ -32,6 +32,9 @@ class PolicyPlayer(Player):
         self._renderer = renderer
         self._sampling = replace(sampling, stop_token_ids=renderer.stop_token_ids)
         self._turns = 0
+        self._begin = 0
+        """Where the last turn begins, with what was read before it."""
+        self._constraint = Constraint()
         self._recalled: list[tuple[Sequence[Message], Message]] = []
         """Turns of a frozen model from before an interruption, to be read again before its next turn."""
         self._begun: int | None = None
@@ -41,20 +44,13 @@ class PolicyPlayer(Player):
     def trace(self) -> TokenTrace | None:
         return self._trace if self._trained else None
 
-    async def respond(
-        self, observation: Sequence[Message], tools: Sequence[Tool] = (), beginning: Sequence[int] = ()
-    ) -> Message:
-        """See `Player.respond`.
-
-        Args:
-            beginning: tokens that the turn has to begin with. They are given, not sampled.
-
-        Raises:
-            ContextFull, Interrupted, PlayerFailed
-        """
+    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         for past in self._recalled:
-            self.say(past[0], past[1].written, tools)
+            self.say(*past, tools)
         self._recalled.clear()
+        self._begin = len(self._trace.token_ids)
+        constraint, self._constraint = self._constraint, Constraint()
+        beginning = self._renderer.beginning(constraint.begins)
         if self._begun is None:
             self._read([*self._heard(observation, tools), *beginning], at_least=1)
         sampled, self._begun = self._begun or 0, None
@@ -65,6 +61,7 @@ class PolicyPlayer(Player):
             self._sampling,
             max_new_tokens=min(max(self._sampling.max_new_tokens - sampled, 1), room),
             seed=_turn_seed(self._sampling.seed, self._turns, sampled),
+            forbidden_token_ids=() if constraint.calls else self._renderer.call_token_ids,
         )
         try:
             generation = await self._engine.generate(self._trace.token_ids, sampling)
@@ -90,16 +87,19 @@ class PolicyPlayer(Player):
         elif trace.loss_mask and not trace.loss_mask[-1]:
             self._begun = 0  # it read the observation, but has not sampled anything yet
 
-    def say(self, observation: Sequence[Message], text: str, tools: Sequence[Tool] = ()) -> Message:
-        """Take the turn `text`, which was decided elsewhere; none of it is sampled. Raises ContextFull."""
+    def say(self, observation: Sequence[Message], message: Message, tools: Sequence[Tool] = ()) -> None:
+        """See `Player.say`; none of it is sampled. Raises ContextFull."""
+        self._begin = len(self._trace.token_ids)
+        calls = (f"<tool_call>\n{call.raw}\n</tool_call>" for call in message.tool_calls)
+        text = "\n".join(filter(None, (message.text, *calls)))
         self._read([*self._heard(observation, tools), *self._renderer.turn(text)])
-        return said(text)
 
-    def take_back(self, length: int) -> None:
-        """Forget everything after the first `length` tokens of the dialogue."""
-        trace = self._trace
-        for tokens in (trace.token_ids, trace.loss_mask, trace.logprobs):
-            del tokens[length:]
+    def take_back(self) -> None:
+        for tokens in (self._trace.token_ids, self._trace.loss_mask, self._trace.logprobs):
+            del tokens[self._begin :]
+
+    def constrain(self, constraint: Constraint) -> None:
+        self._constraint = constraint
 
     def close(self) -> None:
         if self._sampling.session is not None:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -90,6 +90,11 @@ class Renderer:
         if (calls := self._format.calls) and calls.markers is None:
             text = _WRITTEN_CALL.sub(lambda found: _rewritten(found[1], calls), text)
         return [*self._tokenizer.encode(text, add_special_tokens=False), self.stop_token_ids[0]]
+
+    def beginning(self, texts: tuple[str, ...]) -> tuple[int, ...]:
+        """The tokens that all of these turns begin with, cut as the model reads whole turns."""
+        shared = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*map(self.turn, texts), strict=False))
+        return tuple(first for first, *_ in shared)
 
     def parse(self, token_ids: Sequence[int]) -> Message:
         """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call.

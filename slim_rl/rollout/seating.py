@@ -49,6 +49,8 @@ class Seat(NamedTuple):
 
 
 PlayerMaker = Callable[[Seat], Player]
+Arm = Callable[[Player, Seat], Player]
+"""What a series changes of a player; most are `Forced`."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,11 @@ class PolicyRules:
     def maker(self, engine: Engine, trained: bool = True) -> PlayerMaker:
         """A policy that samples from `engine`; `trained` if its trace becomes part of the episode."""
         return lambda seat: PolicyPlayer(engine, self.renderer, self.sampling(seat), trained)
+
+
+def under(arm: Arm | None, maker: PlayerMaker) -> PlayerMaker:
+    """The players of `maker` under an arm."""
+    return maker if arm is None else lambda seat: arm(maker(seat), seat)
 
 
 def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker]:

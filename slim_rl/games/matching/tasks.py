@@ -12,6 +12,7 @@ from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.partner import AlwaysAccepts, one_turn, shy_rules
 from slim_rl.games.matching.rules import SEATS, Limits, MatchingGame, opening
 from slim_rl.games.matching.scripted import (
+    Prober,
     ShyPartner,
     demonstrate,
     demonstrate_answers,
@@ -84,10 +85,12 @@ class MatchingTaskset(Taskset):
 
     def player(self, name: str, game: MatchingGame, seat: str, seed: int) -> ScriptedPlayer:
         """`scripted`: in the second seat the shy partner, in the first one a player that asks about every cell it
-        does not see. `ignorant`: a shy partner that never knows a score. Every other name is that of a reference, see
+        does not see. `ignorant`: a shy partner that never knows a score. `probe`: see `Prober`. Every other name is that of a reference, see
         `reference_player`."""
         if name == "ignorant" or (name == "scripted" and seat == SEATS[1]):
             return ShyPartner(game.view(seat), self.parameters, game.limits, seed, ignorant=name == "ignorant")
+        if name == "probe":
+            return Prober(game, seat, seed)
         name = "asks-all-table" if name == "scripted" else name
         return reference_player(name, game, self.parameters, seed, seat)
 

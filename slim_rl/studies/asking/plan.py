@@ -1,9 +1,9 @@
 """What the study plays: who earns what, what asking is worth, what transfers, how shy the partner is, and what people
 did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from slim_rl.games import NamedGame, policy_seats
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.rules import Limits, MatchingGame
-from slim_rl.games.matching.scripted import MAX_TURNS, Prober
-from slim_rl.rollout.seating import PlayerMaker, Seat
+from slim_rl.games.matching.scripted import MAX_TURNS
+from slim_rl.rollout.seating import Arm, Seat
 from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.store import Store
 from slim_rl.studies.asking import transfer
-from slim_rl.studies.asking.forced import asking_maker, forbidden_maker, given_maker
+from slim_rl.studies.asking.forced import Free, as_many, asks_on, asks_unknown, forbidden, given
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, Parameters, board_of
 
 HUMAN = Path("data/human/human_games.jsonl")
@@ -30,9 +30,6 @@ PROBED = 64
 """Held-out boards on which the partner's shyness is tested."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
 _LIMITS, _LIMITS_OF_TASKS = {"patience", "question_price", "spare_turns"}, {"patience", "price", "max_turns"}
-
-Free = Mapping[str, Episode]
-"""A model's free play, by board."""
 
 
 def series(run: Evaluation) -> list[Series]:
@@ -47,7 +44,7 @@ def series(run: Evaluation) -> list[Series]:
     probed = [_without_limits(task) for task in tasks[:PROBED]]
     patient = board_of(run.game).model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}
     game = transfer.with_parameters(run.game, patient, run.seed)
-    planned = [run.series("partner/probe", probed, ("probe", opposite), {"probe": lambda: _prober}, game=game)]
+    planned = [run.series("partner/probe", probed, ("probe", opposite), game=game)]
     few = tasks[: studied.transplant_games]
     transfers = _transfers(run)
     for player in run.checkpoints:
@@ -57,18 +54,17 @@ def series(run: Evaluation) -> list[Series]:
             planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
             # There must be scores of which it knows something, or both would play the same.
-            told = {ASKS_ON: False} | ({ASKS_UNKNOWN: True} if board_of(run.game).p_rough else {})
-            for name, unknown in told.items():
-                on = {name: partial(_asking, run, "base", None, unknown)}
-                planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), on))
+            told = {ASKS_ON: asks_on} | ({ASKS_UNKNOWN: asks_unknown} if board_of(run.game).p_rough else {})
+            for name, rule in told.items():
+                planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), {name: rule}, model=player))
         if few:
-            planned.append(_transplant(run, few, player, "forbidden", partial(_forbidden, run, player)))
+            planned.append(_transplant(run, few, player, "forbidden", forbidden))
         planned += _transferred(run, player, transfers)
     if few and run.checkpoints:
         planned += [
-            _transplant(run, few, "base", "given-trained", partial(_given, run, "base", "trained"), exchange=True),
-            _transplant(run, few, "base", "as-many", partial(_asking, run, "base", "trained"), exchange=True),
-            _transplant(run, few, "trained", "given-base", partial(_given, run, "trained", "base"), exchange=True),
+            _transplant(run, few, "base", "given-trained", _of_free_play(run, given, "trained"), exchange=True),
+            _transplant(run, few, "base", "as-many", _of_free_play(run, as_many, "trained"), exchange=True),
+            _transplant(run, few, "trained", "given-base", _of_free_play(run, given, "base"), exchange=True),
         ]
     for player in dict.fromkeys(("bayes", *studied.references)):
         planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
@@ -93,7 +89,7 @@ def _without_limits(task: Task) -> Task:
 
 
 def _transplant(
-    run: Evaluation, tasks: Sequence[Task], player: str, arm: str, make: partial, exchange: bool = False
+    run: Evaluation, tasks: Sequence[Task], player: str, arm: str, rule: Arm, exchange: bool = False
 ) -> Series:
     """The series `transplant/PLAYER-ARM`; with `exchange`, on the boards that both checkpoints have played."""
 
@@ -101,14 +97,10 @@ def _transplant(
         free = [_free(run, name) for name in run.checkpoints]
         return [task for task in tasks if all(task.game_id in played for played in free)]
 
-    seating, makers, after = (
-        (player, partner(run.game)),
-        {player: make},
-        tuple(f"held-out/{n}" for n in run.checkpoints),
-    )
+    seating, after = (player, partner(run.game)), tuple(f"held-out/{name}" for name in run.checkpoints)
     if exchange:
-        return run.series(f"transplant/{player}-{arm}", there, seating, makers, arm, after=after)
-    return run.series(f"transplant/{player}-{arm}", tasks, seating, makers, arm)
+        return run.series(f"transplant/{player}-{arm}", there, seating, {player: rule}, arm, after=after)
+    return run.series(f"transplant/{player}-{arm}", tasks, seating, {player: rule}, arm)
 
 
 class _Transfer(NamedTuple):
@@ -142,21 +134,10 @@ def _free(run: Evaluation, player: str) -> Free:
     return {episode.game_id: episode for episode in Store(run.folder / "held-out" / player).finished().values()}
 
 
-def _forbidden(run: Evaluation, player: str) -> PlayerMaker:
-    return forbidden_maker(run.policy(player), board_of(run.game))
-
-
-def _given(run: Evaluation, player: str, other: str) -> PlayerMaker:
-    return given_maker(run.policy(player), board_of(run.game), _free(run, other))
-
-
-def _asking(run: Evaluation, player: str, other: str | None, unknown: bool = False) -> PlayerMaker:
-    return asking_maker(run.policy(player), board_of(run.game), _free(run, other) if other else None, unknown)
-
-
-def _prober(seat: Seat) -> Player:
-    assert isinstance(seat.game, MatchingGame)
-    return Prober(seat.game, seat.name, seat.seed)
+def _of_free_play(run: Evaluation, rule: Callable[[Free, Player, Seat], Player], other: str) -> Arm:
+    """A rule that needs the free play of the other model, which is read when the first game begins."""
+    free = cache(partial(_free, run, other))
+    return lambda player, seat: rule(free(), player, seat)
 
 
 def finish(run: Evaluation) -> None:

@@ -3,8 +3,7 @@
 from functools import partial
 
 from slim_rl.evaluation.series import Evaluation, Series
-from slim_rl.rollout.seating import PlayerMaker
-from slim_rl.studies.calls.forced import FORBIDDEN, forced_maker
+from slim_rl.studies.calls.forced import FORBIDDEN, forced
 from slim_rl.studies.calls.parameters import Parameters
 
 CALLER = "calls"
@@ -16,16 +15,12 @@ TASKS = 512
 def series(run: Evaluation) -> list[Series]:
     parameters = run.parameters
     assert isinstance(parameters, Parameters)
-    few, forced = run.tasks[:TASKS], [f"forced-{k}" for k in parameters.forced]
+    few, arms = run.tasks[:TASKS], {FORBIDDEN: 0, **{f"forced-{calls}": calls for calls in parameters.forced}}
     planned = []
     for player in run.checkpoints:
         planned.append(run.series(f"held-out/{player}", run.tasks, run.seated(player)))
-        for arm in (FORBIDDEN, *forced):
-            makers = {player: partial(_forced, run, player, arm)}
-            planned.append(run.series(f"intervention/{player}-{arm}", few, run.seated(player), makers, arm=arm))
+        for arm, calls in arms.items():
+            rules = {player: partial(forced, calls, CALLER)}
+            planned.append(run.series(f"intervention/{player}-{arm}", few, run.seated(player), rules, arm=arm))
     references = parameters.references
     return planned + [run.series(f"held-out/{player}", run.tasks, run.seated(player)) for player in references]
-
-
-def _forced(run: Evaluation, player: str, arm: str) -> PlayerMaker:
-    return forced_maker(arm, run.policy(player), CALLER)

@@ -1,23 +1,17 @@
 """The choice whether to ask, and what, taken from a policy: what it says then, and what of it was sampled."""
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
 
 from slim_rl.core.message import said
-from slim_rl.evaluation.series import Policy
-from slim_rl.games import load_games
+from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.partner import question
-from slim_rl.rollout.seating import PolicyRules, Request, Seating
-from slim_rl.studies.asking.forced import (
-    asking_maker,
-    forbidden_maker,
-    given_maker,
-    message_beginning,
-    proposal_beginning,
-)
+from slim_rl.rollout.seating import PolicyRules, Request, Seat, Seating, under
+from slim_rl.studies.asking.forced import MESSAGE, as_many, asks_on, asks_unknown, forbidden, given, proposal
 from tests.babbler import Scripted
 from tests.studies.asking import made
 
@@ -42,11 +36,10 @@ def free(patient):
 
 @pytest.fixture
 def play(patient, renderer):
-    """play(maker, engine, tasks, ...): the episodes of a model, all at once."""
+    """play(arm, engine, tasks): the episodes of a model, all at once."""
 
-    def play(maker, engine, tasks, *more):
-        made_player = maker(Policy(engine, PolicyRules(renderer, 32, 1.0)), patient.parameters, *more)
-        seating = Seating({"matching": patient}, {"base": made_player}, 0)
+    def play(arm, engine, tasks, game=patient):
+        seating = Seating({"matching": game}, {"base": under(arm, PolicyRules(renderer, 32, 1.0).maker(engine))}, 0)
         requests = [Request(f"arm/{t.game_id}", "matching", t, ("base", "scripted")) for t in tasks]
 
         async def all_of_them():
@@ -55,6 +48,14 @@ def play(patient, renderer):
         return asyncio.run(all_of_them())
 
     return play
+
+
+def proposal_on(parameters):
+    return proposal(Seat(AGENT, None, NamedGame("matching", parameters, None), None, 0))
+
+
+def beginning(renderer, constraint):
+    return list(renderer.beginning(constraint.begins))
 
 
 def turns_of_the_agent(episode):
@@ -67,8 +68,8 @@ def saying(renderer, *turns):
 
 
 def test_just_the_sampled_tokens_are_marked(play, engine, tasks, free):
-    for maker, *more in ((forbidden_maker,), (given_maker, free), (asking_maker,), (asking_maker, free)):
-        for episode in play(maker, engine, tasks[:2], *more):
+    for arm in (forbidden, partial(given, free), asks_on, partial(as_many, free)):
+        for episode in play(arm, engine, tasks[:2]):
             trace = episode.traces[AGENT]
             assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
             sampled = [bool(mask) == (p != 0) for mask, p in zip(trace.loss_mask, trace.logprobs, strict=True)]
@@ -76,7 +77,7 @@ def test_just_the_sampled_tokens_are_marked(play, engine, tasks, free):
 
 
 def test_it_says_what_the_other_one_said_hears_the_answers_and_has_to_propose(play, engine, tasks, free, renderer):
-    for episode in play(given_maker, engine, tasks, free):
+    for episode in play(partial(given, free), engine, tasks):
         theirs = turns_of_the_agent(free[episode.game_id])[:-1]
         turns = turns_of_the_agent(episode)
         assert len(theirs) == 2 and turns[:2] == theirs
@@ -97,51 +98,42 @@ def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, ren
     """Its proposal is taken back for a message, and its third question for a proposal."""
     task = next(t for t in tasks if t.state["patience"] == 2)
     engine = saying(renderer, FIRST, PROPOSAL, SECOND.removeprefix("[message]"), REST_OF_PROPOSAL)
-    [episode] = play(asking_maker, engine, [task])
+    [episode] = play(asks_on, engine, [task])
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
     assert episode.metrics[f"{AGENT}.cells_asked"] == 2 and episode.status == "completed"
-    assert engine.asked[2] == engine.asked[1] + list(message_beginning(renderer))
-    assert engine.asked[3][-len(proposal_beginning(renderer, Parameters())) :] == list(
-        proposal_beginning(renderer, Parameters())
-    )
+    assert engine.asked[2] == engine.asked[1] + beginning(renderer, MESSAGE)
+    proposes = beginning(renderer, proposal_on(Parameters()))
+    assert engine.asked[3][-len(proposes) :] == proposes
 
 
-def test_told_what_to_ask_for_it_asks_for_unknown_cells_alone_while_there_are_any(renderer):
+def test_told_what_to_ask_for_it_asks_for_unknown_cells_alone_while_there_are_any(play, renderer):
     """A question about a cell known roughly, and one about a cell that it was told, are taken back."""
     rough = load_games({"matching": Parameters(patience=(3, 3), p_agent=0, p_rough=0.7, p_partner=1)}, 0)["matching"]
     task = next(t for t in rough.taskset.tasks("evaluate", 50) if np.sum(t.state["rough1"]) == 7)
     known, unknown = (np.argwhere(np.array(task.state["rough1"]) == flag).tolist() for flag in (1, 0))
     said = [question(*cell) for cell in (known[0], unknown[0], unknown[0], unknown[1], known[0])]
     engine = saying(renderer, *said, REST_OF_PROPOSAL)
-    rules = PolicyRules(renderer, 32, 1.0)
-    seating = Seating(
-        {"matching": rough}, {"base": asking_maker(Policy(engine, rules), rough.parameters, None, True)}, 0
-    )
-    episode = asyncio.run(seating.play(Request("arm/1", "matching", task, ("base", "scripted"))))
+    [episode] = play(asks_unknown, engine, [task], rough)
     assert turns_of_the_agent(episode) == [said[1], said[3], said[4], PROPOSAL]
 
 
-def test_told_not_to_stop_it_asks_no_more_than_demonstrations_show(renderer):
+def test_told_not_to_stop_it_asks_no_more_than_demonstrations_show(play, renderer):
     few = load_games({"matching": Parameters(question_price=(1, 1), max_questions=1)}, 0)["matching"]
-    maker = asking_maker(
-        Policy(saying(renderer, FIRST, REST_OF_PROPOSAL), PolicyRules(renderer, 32, 1.0)), few.parameters
-    )
-    [task] = few.taskset.tasks("evaluate", 1)
-    seating = Seating({"matching": few}, {"base": maker}, 0)
-    episode = asyncio.run(seating.play(Request("arm/1", "matching", task, ("base", "scripted"))))
+    tasks = list(few.taskset.tasks("evaluate", 1))
+    [episode] = play(asks_on, saying(renderer, FIRST, REST_OF_PROPOSAL), tasks, few)
     assert turns_of_the_agent(episode) == [FIRST, PROPOSAL]
 
 
 def test_it_asks_for_as_many_cells_as_the_other_one(play, renderer, tasks, free):
     task = next(t for t in tasks if t.state["patience"] == 4)
     engine = saying(renderer, FIRST, SECOND, REST_OF_PROPOSAL)
-    [episode] = play(asking_maker, engine, [task], free)
+    [episode] = play(partial(as_many, free), engine, [task])
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
 
 
 def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, renderer, tasks):
     engine = saying(renderer, "[message] I like BLEU.", FIRST, REST_OF_PROPOSAL)
-    [episode] = play(forbidden_maker, engine, tasks[:1])
+    [episode] = play(forbidden, engine, tasks[:1])
     assert turns_of_the_agent(episode) == ["[message] I like BLEU.", PROPOSAL]
     assert episode.status == "completed"
     assert episode.metrics[f"{AGENT}.cells_asked"] == 0
@@ -149,19 +141,19 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, r
     asked = renderer.turn(FIRST)
     assert not any(trace.token_ids[i : i + len(asked)] == asked for i in range(len(trace.token_ids)))
     # The second try read what the first had read, and then the beginning of a proposal.
-    assert engine.asked[2] == engine.asked[1] + list(proposal_beginning(renderer, Parameters()))
+    assert engine.asked[2] == engine.asked[1] + beginning(renderer, proposal_on(Parameters()))
 
 
 def test_turns_begin_with_tokens_that_the_model_knows_from_training(renderer):
-    beginning = list(proposal_beginning(renderer, Parameters()))
+    first_tokens = beginning(renderer, proposal_on(Parameters()))
     for first in ("Ava Li", "Noah Wilson"):
         whole = renderer.turn(f"[propose] Proposal:\nBLEU: {first}\nElectra: Daniel Nguyen\nGloVe: Sofia Patel")
-        assert whole[: len(beginning)] == beginning
-    assert renderer.parse(beginning) == said("[propose] Proposal:\nBLEU:")
-    beginning = list(proposal_beginning(renderer, Parameters(write_sums=True)))
+        assert whole[: len(first_tokens)] == first_tokens
+    assert renderer.parse(first_tokens) == said("[propose] Proposal:\nBLEU:")
+    first_tokens = beginning(renderer, proposal_on(Parameters(write_sums=True)))
     for rest in ("Proposal:\nBLEU: Ava Li", "<think>50 + 50 = 100</think>Proposal:\nBLEU: Ava Li"):
-        assert renderer.turn(f"[propose] {rest}")[: len(beginning)] == beginning
-    assert renderer.parse(beginning) == said("[propose]")
-    beginning = list(message_beginning(renderer))
-    assert all(renderer.turn(text)[: len(beginning)] == beginning for text in (FIRST, "[message] Hello!"))
-    assert renderer.parse(beginning) == said("[message]")
+        assert renderer.turn(f"[propose] {rest}")[: len(first_tokens)] == first_tokens
+    assert renderer.parse(first_tokens) == said("[propose]")
+    first_tokens = beginning(renderer, MESSAGE)
+    assert all(renderer.turn(text)[: len(first_tokens)] == first_tokens for text in (FIRST, "[message] Hello!"))
+    assert renderer.parse(first_tokens) == said("[message]")
