@@ -1,6 +1,5 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
-import asyncio
 import copy
 import itertools
 import shutil
@@ -82,7 +81,7 @@ async def run(config: Config, team: Team) -> None:
         paid = services_of(config, "train", *PARAMETERS, "warmstart")
     with closing(paid) as services:
         if config.train.backend == "slime":
-            train_on_slime(config, games, tasks, folder)
+            await train_on_slime(config, games, tasks, folder)
         else:
             await train_here(config, games, tasks, folder, services, team)
         if team.leads:
@@ -166,14 +165,14 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
         save_model(TRAINED, model, tokenizer)
 
 
-def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
+async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
     made = config.model
     renderer = renderer_of(made, AutoTokenizer.from_pretrained(BASE))
     for name, game in games.items():
         check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
     with curves() as log:
-        checkpoint = asyncio.run(launch.run(RunParameters.of(config), BASE, tasks, kept_apart, folder, log))
+        checkpoint = await launch.run(RunParameters.of(config), BASE, tasks, kept_apart, folder, log)
     evaluated = held_out(folder)
     if len(evaluated):
         write_text(folder / "rollouts" / HELD_OUT_CSV, evaluated.to_csv(index=False))

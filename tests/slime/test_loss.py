@@ -2,6 +2,7 @@
 for nothing but sizes of groups."""
 
 import argparse
+import asyncio
 import contextlib
 import copy
 import importlib
@@ -98,7 +99,7 @@ def test_slimes_loss_is_ours(loss, game, train, base):
     episodes = episodes_of(samples)
     groups = [episodes[i : i + SIZE] for i in range(0, len(episodes), SIZE)]
     local = copy.deepcopy(model)
-    told = update(parameters.train, local, reference, [], sequences(parameters.train, groups, {}))
+    told = asyncio.run(update(parameters.train, local, reference, [], sequences(parameters.train, groups, {})))
 
     flags = arguments(parameters, base, base)
     slimes, _ = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False)).parse_known_args(flags)

@@ -106,7 +106,7 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
 
     def step(sequences):
         optimizer = torch.optim.SGD((copied := copy.deepcopy(model)).parameters(), lr=1e-3)
-        return update(rollout.parameters.train, copied, None, [optimizer], sequences)
+        return asyncio.run(update(rollout.parameters.train, copied, None, [optimizer], sequences))
 
     local, slime = step(ours), step(theirs)
     assert slime["loss"] == pytest.approx(local["loss"], abs=1e-5)
@@ -143,7 +143,8 @@ def test_a_checkpoint_of_any_family_is_trained_on_what_it_was_sent(family, tmp_p
         mask, logprobs = [0] * prompt + sample.loss_mask, [0.0] * prompt + sample.rollout_log_probs
         sequence = TrainedSequence(TokenTrace(sample.tokens, mask, logprobs), 1.0, number)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        assert update(parameters.train, model, None, [optimizer], [sequence])["logprob_gap"] < 1e-4
+        told = asyncio.run(update(parameters.train, model, None, [optimizer], [sequence]))
+        assert told["logprob_gap"] < 1e-4
 
 
 @pytest.fixture
