@@ -4,13 +4,12 @@ Flags after github THUDM/slime v0.3.1 (a6272da0) and 624b824: `slime/utils/argum
 Megatron-LM 1dcf0daf: `megatron/training/arguments.py`.
 """
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
 from slim_rl.slime import folder as files
 from slim_rl.slime import progress
-from slim_rl.slime.model_arguments import model_arguments
+from slim_rl.slime.model_arguments import model_arguments, words
 from slim_rl.slime.parameters import RunParameters
 
 
@@ -128,16 +127,3 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     # Not both: the parsers also refuse a value that a later one replaces.
     ours = {name: value for name, value in flags.items() if name not in removed and f"--{name}" not in users}
     return [*model_arguments(base, parameters.model.base, slime.directory), *words(ours), *users]
-
-
-def words(flags: Mapping[str, object]) -> Iterator[str]:
-    for name, value in flags.items():
-        match value:
-            case None | False:
-                continue
-            case True:
-                yield f"--{name}"
-            case tuple():
-                yield from (f"--{name}", *map(str, value))
-            case _:
-                yield from (f"--{name}", str(value))

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from slim_rl.runtime.work import WORK_VARIABLE, work_root
@@ -22,7 +21,8 @@ def command(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
 
 def local(slime: SlimeConfig, command: list[str]) -> list[str]:
     """The same with its environment, on a Ray cluster of this machine."""
-    return ["env", "RAY_ADDRESS=local", *_assignments(environment(slime)), *command]
+    variables = (f"{name}={value}" for name, value in environment(slime).items())
+    return ["env", "RAY_ADDRESS=local", *variables, *command]
 
 
 def shown(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
@@ -34,10 +34,6 @@ def shown(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
     runtime = json.dumps({"env_vars": environment(slime)})
     options = ("--address", address, "--submission-id", job_name(folder), "--runtime-env-json", runtime)
     return [*ray(slime), "job", "submit", *options, "--", *words]
-
-
-def _assignments(variables: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def environment(slime: SlimeConfig) -> dict[str, str]:

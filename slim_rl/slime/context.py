@@ -1,5 +1,6 @@
 """What the hooks of one run share."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -20,7 +21,6 @@ from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.slime.folder import PARAMETERS
 from slim_rl.slime.parameters import RunParameters
-from slim_rl.slime.streak import Streak
 
 Wrap = Callable[[Player, str], Player]
 
@@ -140,3 +140,26 @@ class Context:
 
 def _wrapped(name: str, maker: PlayerMaker, wrap: Wrap) -> PlayerMaker:
     return lambda seat: wrap(maker(seat), name)
+
+
+class Streak:
+    """Counts failures in a row."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._since = 0.0
+
+    def reaches(self, limit: int, good: bool, now: float = 0.0, seconds: float = math.inf) -> bool:
+        """Count one more, or start again after something `good`.
+
+        Args:
+            now: seconds on any clock.
+
+        Returns:
+            Whether there are `limit` of them, or a quarter of that in no less than `seconds`.
+        """
+        self.count = 0 if good else self.count + 1
+        if self.count == 1:
+            self._since = now
+        lasting = self.count >= limit / 4 and now - self._since >= seconds
+        return self.count >= limit or lasting

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Pa
     write_text(folder / HOOKS, yaml.safe_dump({"slim_rl_folder": str(folder), "slim_rl_home": os.getcwd()}))
     weights = {name: game.weight for name, game in parameters.games.items()}
     needed = parameters.train.steps * parameters.train.games_per_step * _ROOM_FOR_FILTERED
-    _write_lines(folder / TRAIN, _mixed(train, weights, needed))
-    _write_lines(folder / HELD_OUT, (task_line(name, *task) for name in held_out for task in enumerate(held_out[name])))
+    evaluated = (task_line(name, *task) for name in held_out for task in enumerate(held_out[name]))
+    for name, lines in ((TRAIN, _mixed(train, weights, needed)), (HELD_OUT, evaluated)):
+        write_text(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def task_line(game: str, place: int, task: Task) -> dict[str, Any]:
@@ -47,15 +48,6 @@ def _mixed(tasks: Tasks, weights: Mapping[str, float], needed: int) -> Iterator[
         name, place, task = mixture[number]
         yield task_line(name, place, task)
         missing[name] -= 1
-
-
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def checkpoint(folder: Path, step: int) -> Path:
-    """The Hugging Face checkpoint of a step."""
-    return folder / "hf" / str(step)
 
 
 def saved(folder: Path) -> list[int]:

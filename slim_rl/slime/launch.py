@@ -9,7 +9,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.process import end
 from slim_rl.slime.command import command, environment, job_name, local, ray_address
-from slim_rl.slime.folder import Tasks, checkpoint, forget_unfinished_save, prepare, saved
+from slim_rl.slime.folder import Tasks, forget_unfinished_save, prepare, saved
 from slim_rl.slime.job import RUNS, Job
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.progress import Log, Progress
@@ -46,13 +46,15 @@ async def run(
     last, steps = parameters.train.steps - 1, saved(folder)
     progress = Progress(folder, steps, log)
     if last in steps:
-        return checkpoint(folder, last)
+        return folder / "hf" / str(last)
     if steps and last < steps[-1]:
         raise UserError(
             f"train.steps is {last + 1}, but the run in {folder} has {steps[-1] + 1} steps already. Give more, or a "
             f"number of which it has a checkpoint: {', '.join(str(step + 1) for step in steps)}."
         )
-    check(parameters)
+    if shutil.which(parameters.slime.python) is None:
+        raise UserError(f"slime.python is {parameters.slime.python}, which cannot be found.")
+    print(check_source(parameters.slime))
     words, address = command(parameters, base, folder), ray_address(parameters.slime)
     print(f"The run in {folder} " + ("continues." if folder.exists() else "begins."))
     reporting = asyncio.create_task(progress.report())
@@ -73,14 +75,7 @@ async def run(
             f"SLIME {ended} before step {last + 1} was saved; its last lines above say why. "
             f"Finished work is in {folder}; the same command continues from its last checkpoint."
         )
-    return checkpoint(folder, last)
-
-
-def check(parameters: RunParameters) -> None:
-    """Check SLIME's source and Python, and say what was found. Raises UserError."""
-    if shutil.which(parameters.slime.python) is None:
-        raise UserError(f"slime.python is {parameters.slime.python}, which cannot be found.")
-    print(check_source(parameters.slime))
+    return folder / "hf" / str(last)
 
 
 async def _here(command: list[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
@@ -48,7 +49,7 @@ def config_arguments(model: dict, base: Path) -> list[str]:
             "name of a checkpoint that SLIME's scripts/models has, and slime.directory."
         )
     heads = model["num_attention_heads"]
-    values = {
+    flags: dict[str, object] = {
         "num-layers": model["num_hidden_layers"],
         "hidden-size": model["hidden_size"],
         "ffn-hidden-size": model["intermediate_size"],
@@ -59,8 +60,6 @@ def config_arguments(model: dict, base: Path) -> list[str]:
         "normalization": "RMSNorm",
         "norm-epsilon": model["rms_norm_eps"],
         "vocab-size": model["vocab_size"],
-    }
-    switches = {
         "swiglu": True,
         "group-query-attention": True,
         "use-rotary-position-embeddings": True,
@@ -68,9 +67,15 @@ def config_arguments(model: dict, base: Path) -> list[str]:
         "add-qkv-bias": family == "qwen2",
         "qk-layernorm": family == "qwen3",
         "untie-embeddings-and-output-weights": not model.get("tie_word_embeddings", False),
+        "use-rope-scaling": scaling == "llama3",
+        "rope-scaling-factor": rope["factor"] if scaling == "llama3" else None,
     }
-    if scaling == "llama3":
-        values["rope-scaling-factor"] = rope["factor"]
-        switches["use-rope-scaling"] = True
-    words = [word for name, value in values.items() for word in (f"--{name}", str(value))]
-    return words + [f"--{name}" for name, on in switches.items() if on]
+    return list(words(flags))
+
+
+def words(flags: Mapping[str, object]) -> Iterator[str]:
+    """Flags as a command line has them: without those that are None or False."""
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            values = value if isinstance(value, tuple) else () if value is True else (value,)
+            yield from (f"--{name}", *map(str, values))

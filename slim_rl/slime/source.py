@@ -49,22 +49,23 @@ def check_source(slime: SlimeConfig) -> str:
         UserError: something is missing; the sentence names it.
     """
     folder = directory(slime)
-    for name, words in NEEDED.items():
-        path = folder / name
-        text = path.read_text(encoding="utf-8") if path.is_file() else None
-        missing = name if text is None else next((word for word in words.split("|") if word not in text), None)
-        if missing:
-            raise UserError(
-                f"slime.directory is {folder}, but must be the folder of SLIME's source, 0.3.1 or later, and it has no "
-                f"{missing}; get it with git clone --branch v0.3.1 https://github.com/THUDM/slime, or use SLIME's "
-                "container image."
-            )
-    script(slime)
-    setup = folder / "setup.py"
-    version = re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text(encoding="utf-8") if setup.is_file() else "")
+    texts = {name: _text(folder / name) for name in NEEDED}
+    missing = [name for name, text in texts.items() if text is None]
+    missing += [word for name, words in NEEDED.items() for word in words.split("|") if word not in (texts[name] or "")]
+    if missing:
+        raise UserError(
+            f"slime.directory is {folder}, but must be the folder of SLIME's source, 0.3.1 or later, and it has no "
+            f"{missing[0]}; get it with git clone --branch v0.3.1 https://github.com/THUDM/slime, or use SLIME's "
+            "container image."
+        )
+    version = re.search(r"version\s*=\s*[\"']([^\"']+)", _text(folder / "setup.py") or "")
     tested = ", ".join(f"{commit} ({name})" for commit, name in TESTED.items())
     commit = _commit(folder)
     return f"SLIME {version[1] if version else 'unknown'}, commit {commit}. Tested with {tested}."
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def _commit(folder: Path) -> str:
