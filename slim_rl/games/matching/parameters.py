@@ -48,8 +48,8 @@ class Parameters(GameParameters):
     """With `patience`: the first player's turns beyond one for each cell and one for the proposal, drawn uniformly for
     each game between these bounds. It has at least 2 turns, and with its partner at most `max_turns`."""
     turns_told: bool = True
-    """Whether the players are told how many turns are left. If they are, a patient partner's `patience` tells them nothing
-    that they need: who asks until its turns end gets as many scores."""
+    """Whether the players are told how many turns are left. If they are, patience above the number of turns carries no
+    information: a player that asks until its turns end gets as many scores."""
     question_price: tuple[int, int] = (0, 0)
     """Bounds of what each cell asked for costs the one who asks, in percent of the best sum; drawn uniformly for each
     game and told."""

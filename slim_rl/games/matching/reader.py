@@ -203,7 +203,7 @@ Pair = tuple[int, int]
 
 def asks_something(text: str) -> bool:
     """Whether the message asks for anything at all, a score or not."""
-    return _read(text, len(REVIEWERS)).asks
+    return _read(text, len(REVIEWERS))[0]
 
 
 def asked_cells(text: str, size: int) -> list[Pair]:
@@ -212,12 +212,7 @@ def asked_cells(text: str, size: int) -> list[Pair]:
     Args:
         size: reviewers on the board; names that are not in play are passed over.
     """
-    return list(_read(text, size).cells)
-
-
-class _Reading(NamedTuple):
-    asks: bool
-    cells: tuple[Pair, ...]
+    return list(_read(text, size)[1])
 
 
 def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
@@ -277,9 +272,10 @@ _NOTHING = _Clause("", size=0, first=True)
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str, size: int) -> _Reading:
-    asks_anything, cells = False, list[Pair]()
-    before, listing = _NOTHING, False
+def _read(text: str, size: int) -> tuple[bool, tuple[Pair, ...]]:
+    """Whether a message asks anything, and the cells that it asks for."""
+    asks_anything, listing, before = False, False, _NOTHING
+    cells: list[Pair] = []
     for part in _clauses(text):
         clause = _Clause(part, size, first=not before.mentions)
         asks = _asks(part)
@@ -296,7 +292,7 @@ def _read(text: str, size: int) -> _Reading:
             announces = part.endswith(":") or (not clause.mentions and ANNOUNCES.search(part))
             listing = listing or bool(announces and _for_scores(part))
         asks_anything, before = asks_anything or asks, clause
-    return _Reading(asks_anything, tuple(dict.fromkeys(cells)))
+    return asks_anything, tuple(dict.fromkeys(cells))
 
 
 def _clauses(text: str) -> Iterator[str]:
@@ -473,7 +469,7 @@ def _message(turn: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _told(reply: str) -> tuple[frozenset[Pair], ...]:
-    """Of each sentence of a reply that tells a number, the cells that it names."""
+    """The cells that each sentence with a number names."""
     return tuple(
         frozenset(named_pairs(find_mentions(sentence, len(REVIEWERS)), sentence))
         for sentence in re.split(r"[.!?\n]+", _message(reply))

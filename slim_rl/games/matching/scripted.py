@@ -263,7 +263,7 @@ def _habit(game: MatchingGame) -> float:
     """How likely a demonstrator stops here: by the scores that its partner still tells, or by the price; surely in its last
     turn.
 
-    The habit is of little use, but whoever imitates it has to read this number where it decides. A demonstrator whose
+    The habit is of little use, but a model that imitates it must read this number where it decides. A demonstrator whose
     choice depends on nothing leaves a model that is blind to it at that place; in our trials GRPO did not change that.
     """
     limits = game.limits
@@ -272,7 +272,7 @@ def _habit(game: MatchingGame) -> float:
     if limits.patience is not None:
         scores_left = max(0, limits.patience - game.cells_asked(game.seats[0]))
         return 0.15 if scores_left % 2 else 0.65
-    # They ask for several cells at any price: who hardly asks earns the same at all prices, and learns nothing from them.
+    # Several cells at any price: a player that hardly asks earns the same at all prices and learns nothing from them.
     return 0.15 if limits.price % 2 else 0.35
 
 

@@ -38,32 +38,34 @@ class MatchingTaskset(Taskset):
         """A task's state is a board as DialOp records it, see `Board.to_game_state`, or with `on_the_fly` its seed
         (not in demonstrations, which no file stores); and what asking costs there.
 
-        Tasks for demonstrations have `questions`, how many are shown. They come in lessons: whoever is to propose well
-        after many answers has to read scores first. Where turns are told, theirs have nothing to do with the partner's
+        Tasks for demonstrations have `questions`, how many are shown. A curriculum: first reading
+        scores, then proposing after several answers. Where turns are told, theirs have nothing to do with the partner's
         patience, and are often few: a demonstrator knows when to stop only where its turns end.
         """
-        given, seed = self.parameters, series_seed(self.seed, purpose)
-        name = f"matching-{given.size}-{given.selection}-{seed}"
-        shown = purpose == "demonstrations"
-        boards = [None] * count if given.on_the_fly and not shown else generate_boards(count, seed, given)
+        parameters, seed = self.parameters, series_seed(self.seed, purpose)
+        name = f"matching-{parameters.size}-{parameters.selection}-{seed}"
+        demonstrating = purpose == "demonstrations"
+        boards = (
+            [None] * count if parameters.on_the_fly and not demonstrating else generate_boards(count, seed, parameters)
+        )
         for number, board in enumerate(boards):
             rng = np.random.default_rng([seed, number])
             most, sees_more = next((few, more) for share, few, more in _LESSONS if number < count * share)
             state: dict[str, Any] = {"seed": (seed + 1 << 32) + number}
             if board is not None:
-                board = _with_more_seen(board, rng) if shown and sees_more else board
+                board = _with_more_seen(board, rng) if demonstrating and sees_more else board
                 state = board.to_game_state()
-            limits = _drawn_limits(given, rng)
-            if shown and limits.of_asking:
-                drawn = 2 * int(rng.integers(1, _most_turns(given) // 2 + 1))
-                limits = limits._replace(max_turns=drawn if given.turns_told else given.max_turns)
+            limits = _drawn_limits(parameters, rng)
+            if demonstrating and limits.of_asking:
+                drawn = 2 * int(rng.integers(1, _most_turns(parameters) // 2 + 1))
+                limits = limits._replace(max_turns=drawn if parameters.turns_told else parameters.max_turns)
             state |= {"max_turns": limits.max_turns, "price": limits.price}
             if limits.patience is not None:
                 state["patience"] = limits.patience
-            if shown:
+            if demonstrating:
                 # The same number for a block of tasks, so that a batch of demonstrations has little padding.
                 block = np.random.default_rng([seed, number // _BLOCK])
-                state["questions"] = int(block.integers(min(most, given.max_questions) + 1))
+                state["questions"] = int(block.integers(min(most, parameters.max_questions) + 1))
             read = "" if board is None else self._prompt(board, limits)
             yield Task(f"{name}{'-seed' * (board is None)}-{number}", read, state)
 
@@ -95,12 +97,12 @@ class MatchingTaskset(Taskset):
         return reference_player(name, game, self.parameters, seed, seat)
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
-        game, given, seed = self.load(task), self.parameters, seed_of(task.game_id)
-        most = min(given.max_questions, max(0, game.limits.max_turns // 2 - 1))
+        game, parameters, seed = self.load(task), self.parameters, seed_of(task.game_id)
+        most = min(parameters.max_questions, max(0, game.limits.max_turns // 2 - 1))
         if seat == SEATS[0]:
-            return demonstrate(game, given, min(_whole(task, "questions", most), most), seed)
+            return demonstrate(game, parameters, min(_whole(task, "questions", most), most), seed)
         fewer = seed % _FEWER_QUESTIONS == 0
-        return demonstrate_answers(game, given, seed // _FEWER_QUESTIONS % max(most, 1) if fewer else most, seed)
+        return demonstrate_answers(game, parameters, seed // _FEWER_QUESTIONS % max(most, 1) if fewer else most, seed)
 
     def chat_rules(self, seat: str) -> ChatRules:
         rules = ChatRules(shy_rules(self.parameters.always_accept), one_turn)
@@ -114,20 +116,20 @@ def _with_more_seen(board: Board, rng: np.random.Generator) -> Board:
     return Board(board.table, masks, board.scales, None if board.rough is None else board.rough & ~more)
 
 
-def _drawn_limits(given: Parameters, rng: np.random.Generator) -> Limits:
-    price = int(rng.integers(given.question_price[0], given.question_price[1] + 1))
-    if given.patience is None:
-        return Limits(given.max_turns, None, price, given.turns_told)
-    patience = int(rng.integers(given.patience[0], given.patience[1] + 1))
-    turns = max(2, patience + 1 + int(rng.integers(given.spare_turns[0], given.spare_turns[1] + 1)))
-    return Limits(min(2 * turns, given.max_turns), patience, price, given.turns_told)
+def _drawn_limits(parameters: Parameters, rng: np.random.Generator) -> Limits:
+    price = int(rng.integers(parameters.question_price[0], parameters.question_price[1] + 1))
+    if parameters.patience is None:
+        return Limits(parameters.max_turns, None, price, parameters.turns_told)
+    patience = int(rng.integers(parameters.patience[0], parameters.patience[1] + 1))
+    turns = max(2, patience + 1 + int(rng.integers(parameters.spare_turns[0], parameters.spare_turns[1] + 1)))
+    return Limits(min(2 * turns, parameters.max_turns), patience, price, parameters.turns_told)
 
 
-def _most_turns(given: Parameters) -> int:
+def _most_turns(parameters: Parameters) -> int:
     """The largest turn limit of a game, of both players together."""
-    if given.patience is None:
-        return given.max_turns
-    return min(2 * (given.patience[1] + 1 + given.spare_turns[1]), given.max_turns)
+    if parameters.patience is None:
+        return parameters.max_turns
+    return min(2 * (parameters.patience[1] + 1 + parameters.spare_turns[1]), parameters.max_turns)
 
 
 def _whole(task: Task, name: str, default: int | None = None) -> int:
