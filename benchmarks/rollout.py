@@ -81,8 +81,8 @@ def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine]
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
     rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
     requests = [
-        Request(f"{n}/{s}", game, task, games[game].parameters.seated(place))
-        for n, (game, place, task) in ((n, mixture[n]) for n in range(options.games))
+        Request(f"{n}/{s}", game, task, games[game].parameters.seating)
+        for n, (game, _, task) in ((n, mixture[n]) for n in range(options.games))
         for s in range(options.samples)
     ]
 

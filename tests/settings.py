@@ -82,11 +82,11 @@ class Setting(NamedTuple):
 
 
 @cache
-def setting(name: str, seating: tuple[str, ...] = ("policy", "policy"), rotate: bool = False) -> Setting:
+def setting(name: str, seating: tuple[str, ...] = ("policy", "policy")) -> Setting:
     """The game `name` with a tokenizer made for it. Do not change what it returns: all tests share it."""
     config = Config.model_validate(
         {
-            "games": {name: {"seating": seating, "rotate": rotate, "max_turns": 8}},
+            "games": {name: {"seating": seating, "max_turns": 8}},
             "train": {"snapshot_every": 1, "pool_size": 2},
             "model": {"turn_tokens": 32, "context_tokens": 1500},
         }

@@ -54,10 +54,10 @@ def test_kuhn_poker_against_itself(pipeline):
 
 
 def test_a_game_of_textarena_against_random_play(pipeline):
-    nim = {"seating": ["policy", "random"], "rotate": True}
+    nim = {"seating": ["policy", "random"]}
     folder = pipeline(tiny("textarena:Nim-v0", games={"textarena:Nim-v0": nim}))
     rollouts = list(read_episodes(folder / "data/rollouts"))
-    assert {tuple(e.seating.values()) for e in rollouts} == {("policy", "random"), ("random", "policy")}
+    assert {tuple(e.seating.values()) for e in rollouts} == {("policy", "random")}
     assert all([e.seating[seat] for seat in e.traces] == ["policy"] for e in rollouts)
     played = seatings(folder / "data/episodes/textarena-Nim-v0/matches")
     assert played >= {("trained", "random"), ("random", "trained"), ("base", "trained")}

@@ -85,7 +85,7 @@ def _places(length: int, count: int) -> np.ndarray:
 
 def heard(turn: Turn) -> list[list[str]]:
     """All that a seat read before its turn: role and text of each message."""
-    return [[message.role, message.text + " [image]" * len(message.images)] for message in turn.observation]
+    return [[message.role, message.text] for message in turn.observation]
 
 
 def to_json(

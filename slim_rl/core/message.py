@@ -1,4 +1,4 @@
-"""What seats say and hear: messages with a role, text, tool calls and images."""
+"""What seats say and hear: messages with a role, text and tool calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,12 +29,6 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
-class Image:
-    data: bytes
-    media_type: str
-
-
-@dataclass(frozen=True)
 class Message:
     """A message of a dialogue.
 
@@ -45,7 +39,6 @@ class Message:
     role: Role
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    images: tuple[Image, ...] = ()
 
     @property
     def written(self) -> str:

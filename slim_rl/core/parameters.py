@@ -33,8 +33,6 @@ class GameParameters(Section):
 
     seating: tuple[PlayerName, ...] = ("policy",)
     """Who plays, in the order of the game's seats."""
-    rotate: bool = False
-    """Rotate seats by one each game, so the policy plays every seat."""
     weight: float = Field(1.0, gt=0)
     """Share of the training groups, relative to the other games'."""
     train_count: int = Field(4096, ge=1)
@@ -53,11 +51,6 @@ class GameParameters(Section):
         if "policy" not in self.seating:
             raise ValueError("one of seating must be policy, or there is nobody to train")
         return self
-
-    def seated(self, number: int) -> tuple[str, ...]:
-        """The players in the game of this number, in the order of its seats."""
-        shift = number % len(self.seating) if self.rotate else 0
-        return self.seating[shift:] + self.seating[:shift]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -56,10 +56,9 @@ def load_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str,
 
 
 def policy_seats(game: NamedGame) -> list[str]:
-    """The seats that the policy takes in one task or another."""
-    every = game.parameters.rotate
+    """The seats that the policy takes."""
     pairs = zip(game.taskset.seats, game.parameters.seating, strict=True)
-    return [seat for seat, name in pairs if every or name == "policy"]
+    return [seat for seat, name in pairs if name == "policy"]
 
 
 def file_name(name: str) -> str:

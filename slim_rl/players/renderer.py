@@ -72,7 +72,7 @@ class Renderer:
         """A dialogue that begins with `messages`; the policy speaks next.
 
         Raises:
-            UserError: a message has images; there are tools, but the chat template has none; or it refuses the dialogue.
+            UserError: there are tools, but the chat template has none; or it refuses the dialogue.
         """
         return list(self._opening(self._heard(messages), tuple(map(self.spec, tools))))
 
@@ -80,7 +80,7 @@ class Renderer:
         """What follows a closed turn of the policy when it reads `messages` next.
 
         Raises:
-            UserError: a message has images, or the chat template refuses the dialogue.
+            UserError: the chat template refuses the dialogue.
         """
         return self._format.following(_dicts(self._heard(messages)))
 
@@ -164,8 +164,6 @@ class Renderer:
         return ids + self._format.following(_dicts(tuple(message for message in heard if message[0] != "system")))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
-        if any(message.images for message in messages):
-            raise UserError("A message has an image, but the renderer of this model carries text alone.")
         return tuple((message.role, self._shortened(message.role, self._cut(message.text))) for message in messages)
 
     def _shortened(self, role: str, text: str) -> str:

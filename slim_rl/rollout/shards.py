@@ -1,6 +1,5 @@
 """Episodes on disk: Parquet shards, each written as a whole."""
 
-import base64
 import json
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
-from slim_rl.core.message import Image, Message, ToolCall
+from slim_rl.core.message import Message, ToolCall
 from slim_rl.runtime.files import write_whole
 
 BILLS = "bills.json"
@@ -29,7 +28,6 @@ _MESSAGE = {
     "role": pa.string(),
     "text": pa.string(),
     "tool_calls": pa.string(),  # JSON; empty without any
-    "images": pa.list_(pa.struct({"media_type": pa.string(), "base64": pa.string()})),
 }
 SCHEMA = pa.schema(
     {
@@ -128,19 +126,17 @@ def episode_of(row: dict[str, Any]) -> Episode:
 
 
 def _message_row(message: Message) -> dict[str, Any]:
-    calls, images = message.tool_calls, message.images
+    calls = message.tool_calls
     return {
         "role": message.role,
         "text": message.text,
         "tool_calls": json.dumps([vars(call) for call in calls]) if calls else "",
-        "images": [{"media_type": i.media_type, "base64": base64.b64encode(i.data).decode()} for i in images],
     }
 
 
 def _message(row: dict[str, Any]) -> Message:
     calls = tuple(ToolCall(**call) for call in json.loads(row["tool_calls"] or "[]"))
-    images = tuple(Image(base64.b64decode(i["base64"]), i["media_type"]) for i in row["images"])
-    return Message(row["role"], row["text"], calls, images)
+    return Message(row["role"], row["text"], calls)
 
 
 def began(folder: Path) -> datetime:

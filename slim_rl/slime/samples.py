@@ -29,7 +29,7 @@ def request_of(sample: Sample, games: Mapping[str, GameParameters], purpose: str
         f"{purpose}/{sample.label}/{sample.index}",
         task["game"],
         Task(sample.label, sample.prompt, task["state"]),
-        games[task["game"]].seated(task["place"]),
+        games[task["game"]].seating,
         begun=interrupted(sample),
     )
 

@@ -224,8 +224,8 @@ async def _rollout(
         numbers = range(number, min(number + math.ceil(missing * expected), limit))
         requests: list[Request] = []
         for n in numbers:
-            game, place, task = tasks[n]
-            players = pool.seated(seating.games[game].parameters.seated(place), (seating.seed, run.step, n))
+            game, _, task = tasks[n]
+            players = pool.seated(seating.games[game].parameters.seating, (seating.seed, run.step, n))
             ids = [f"train/{run.step}/{n}/{sample}" for sample in range(config.samples_per_game)]
             requests += [Request(episode_id, game, task, players, run.step) for episode_id in ids]
         store = Store(folder / f"groups-from-{number:05d}", keep="each" if paid else "whole")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from renderers import Qwen3RendererConfig, create_renderer
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.message import Image, Message, Tool, heard
+from slim_rl.core.message import Message, Tool, heard
 from slim_rl.players.renderer import renderer_for
 from tests.echo import TOOLS, echo_tokenizer
 from tests.slime.checkpoints import qwen_tokenizer
@@ -116,13 +116,6 @@ def test_a_continuation_is_the_rest_of_the_whole_dialogue(echo, library, message
     whole = library.render_ids(dialogue, add_generation_prompt=True)
     ours = echo.opening(heard("Hi")) + echo.turn("It is 7.") + echo.continuation(messages)
     assert ours == whole
-
-
-def test_images_are_refused_in_a_sentence(echo):
-    message = Message("user", "Look.", images=(Image(b"", "image/png"),))
-    for render in (echo.opening, echo.continuation):
-        with pytest.raises(UserError, match="A message has an image"):
-            render([message])
 
 
 # What stays text

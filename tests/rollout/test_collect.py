@@ -10,7 +10,7 @@ import pytest
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
-from slim_rl.core.message import Image, Message, ToolCall, heard, said
+from slim_rl.core.message import Message, ToolCall, heard, said
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.shards import Shard, read_episodes, read_frame, shards, write_shard
@@ -29,7 +29,7 @@ def collecting(*arguments, **options):
 
 def episode(request, **changes):
     trace = TokenTrace([1, 2, 3], [0, 1, 1], [0.0, -0.5, -1.25])
-    seen = (Message("tool", "result", images=(Image(b"\x00\xff", "image/png"),)), Message("user", "more"))
+    seen = (Message("tool", "result"), Message("user", "more"))
     values = dict(
         turns=[Turn("a", heard("seen"), said("said")), Turn("a", seen, Message("assistant", "", CALLS))],
         rewards={"a": 0.5},

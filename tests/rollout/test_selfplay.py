@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
-from slim_rl.games import game_parameters, load_games, policy_seats
+from slim_rl.games import game_parameters, load_games
 from slim_rl.games.kuhn.tasks import card_of
-from slim_rl.games.matching import Parameters as Matching
 from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.partner import question
 from slim_rl.players.config import ModelConfig
@@ -135,14 +134,13 @@ def checkpoints(tmp_path_factory):
 @pytest.mark.parametrize("game", SAID)
 def test_every_player_plays_whole_games_in_either_seat_and_is_not_trained(game, other, checkpoints):
     name = f"checkpoint:{checkpoints(game)}" if other == "checkpoint" else other
-    at = setting(game, ("policy", name), rotate=True)
+    at = setting(game, ("policy", name))
     engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1, layers=1, hidden_size=32))
     makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, ModelConfig(turn_tokens=16), 1.0)}
     seating = Seating({game: at.game}, makers, seed=0)
     seats = at.game.taskset.seats
     for number, task in enumerate(at.tasks[:2]):
-        players = at.game.parameters.seated(number)
-        assert players == (("policy", name), (name, "policy"))[number % 2]
+        players = (("policy", name), (name, "policy"))[number % 2]
         episode = asyncio.run(seating.play(Request(f"e/{number}", game, task, players)))
         assert episode.status in ("completed", "truncated") and episode.turns
         assert list(episode.traces) == [seats[number % 2]]
@@ -168,16 +166,3 @@ def test_an_unknown_player_is_told_with_the_known_ones(name):
     task = next(games[name].taskset.tasks("train", 1))
     with pytest.raises(UserError, match=r"player 'nobody'.* random"):
         asyncio.run(Seating(games, {}, seed=0).play(Request("e", name, task, ("nobody", "nobody"))))
-
-
-def test_rotated_seats_come_to_all_sides():
-    rotated = setting("kuhn", ("policy", "random"), rotate=True).game
-    assert [rotated.parameters.seated(n) for n in range(3)] == [
-        ("policy", "random"),
-        ("random", "policy"),
-        ("policy", "random"),
-    ]
-    fixed = setting("kuhn", ("policy", "random")).game
-    assert {fixed.parameters.seated(n) for n in range(3)} == {("policy", "random")}
-    assert (policy_seats(rotated), policy_seats(fixed)) == (["first", "second"], ["first"])
-    assert Matching().seated(0) == Matching().seated(1) == ("policy", "scripted")
