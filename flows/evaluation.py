@@ -17,7 +17,7 @@ from prefect.tasks import exponential_backoff
 from prefect.utilities.annotations import quote
 
 from flows.workspace import run_now
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.series import Series, befores, rounds
 from slim_rl.players.services import Services
@@ -27,8 +27,7 @@ from slim_rl.rollout.store import Store
 from slim_rl.runtime.cli import run_stage
 from slim_rl.studies import load_study
 from stages.evaluate import evaluation_folder, evaluations, missing
-from stages.services import main as check_services
-from stages.workspace import overridden, sole_run
+from stages.workspace import composed_run, sole_run
 
 BATCHES_AT_ONCE, BATCH_TRIES = 4, 5
 _NAMED = 20  # missing episodes that a message names
@@ -53,19 +52,17 @@ def play_evaluation(
     Args:
         only: series to play, as GAME/SERIES/PLAYER, and what they come after; by default all.
         batch_episodes: of a task, and so of what is tried again together.
-        parameters: overrides of params.yaml by dotted name, for this run alone.
-        profile: of conf/, laid over params.yaml before `parameters`.
+        parameters: by dotted name, over params.yaml and the profile, for this run alone.
+        profile: of conf/.
     """
     log = get_run_logger()
     try:
-        with sole_run(log.info), overridden(parameters or {}, profile):
-            config = load_config()
+        with sole_run(log.info), composed_run(profile, parameters) as config:
             if config.evaluate.server:
                 raise UserError(
                     "The flow play_evaluation plays several series at once, but evaluate.server holds one "
                     "checkpoint at a time; run the stage instead (dvc repro evaluate)."
                 )
-            check_services()
             left = _play(config, only, batch_episodes)
     except UserError as error:
         log.error(str(error))

@@ -17,8 +17,7 @@ from prefect.states import Failed, State
 from flows.workspace import repro, run_now, stages
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import run_stage as run_entry_point
-from stages.services import main as check_services
-from stages.workspace import overridden, sole_run
+from stages.workspace import composed_run, sole_run
 
 REPORTS = Path("reports")
 
@@ -30,15 +29,14 @@ def pipeline(
     """Bring every stage up to date.
 
     Args:
-        parameters: overrides of params.yaml by dotted name, for this run alone.
+        parameters: by dotted name, over params.yaml and the profile, for this run alone.
         elsewhere: by stage, the deployment of `run_stage` that runs it on another machine. It must see the
             same workspace.
-        profile: of conf/, laid over params.yaml before `parameters`.
+        profile: of conf/.
     """
     log = get_run_logger()
     try:
-        with sole_run(log.info) as lock, overridden(parameters or {}, profile):
-            check_services()
+        with sole_run(log.info) as lock, composed_run(profile, parameters):
             rows = [
                 _bring_up_to_date.with_options(name=stage)(stage, (elsewhere or {}).get(stage), lock)
                 for stage in stages()

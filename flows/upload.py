@@ -29,9 +29,9 @@ from slim_rl.core.errors import UserError
 from slim_rl.games import file_name
 from slim_rl.rollout.shards import read_episodes, shards
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.code import work_root
 from slim_rl.runtime.journal import Journal, read_lines
 from slim_rl.runtime.retry import retry
-from slim_rl.runtime.work import work_root
 
 API_URL, KEY = "https://api.openreward.ai", "OPENREWARD_API_KEY"
 GAMES = Path("data/games")

@@ -1,4 +1,4 @@
-"""`params.yaml` as one checked model: the sections of all rooms, composed."""
+"""The parameters of a run as one checked model, and how they are composed of `params.yaml` and profiles."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,30 +6,30 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
-from rapidfuzz import process
+from rapidfuzz import fuzz, process
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import GameParameters, Section
 from slim_rl.evaluation.config import EvaluateConfig
-from slim_rl.games import game_parameters, load_games
+from slim_rl.games import game_parameters
 from slim_rl.players.config import ModelConfig, ServiceConfig
-from slim_rl.runtime.imports import folders_in, own_files
 from slim_rl.slime.config import SlimeConfig
 from slim_rl.studies import study_parameters
 from slim_rl.training.config import TrainConfig, WarmstartConfig
 
-PATH = Path("params.yaml")
+PATH, RUN, PROFILES = Path("params.yaml"), Path("run.yaml"), Path("conf")
+"""The user's parameters; those of the run, composed of them, which all stages read; and the folder of profiles."""
 _SHOWN = 100  # characters of a wrong value that a sentence repeats
 
 
 class Config(Section):
-    """All of `params.yaml`."""
+    """All parameters of a run."""
 
     seed: int = Field(0, ge=0)
-    threads: int = Field(2, ge=1)
+    threads: int = Field(1, ge=1)
     """Torch threads of each process. Another number changes the last digits of sums, and with them the sampled
     episodes."""
-    processes: int = Field(1, ge=1)
+    processes: int = Field(2, ge=1)
     """Processes that share the warm start, the training on this machine and the evaluation; each has a model of its own.
     On few cores a small model trains faster with more processes than with more threads. With a GPU there is one; `train`
     and `evaluate` also run in one with `services` or `evaluate.server`. One process takes the threads of all."""
@@ -69,18 +69,6 @@ class Config(Section):
         """Everybody who is seated in some game while the policy is trained."""
         return {name for game in self.games.values() for name in game.seating}
 
-    def own_code(self) -> list[Path]:
-        """The user's own code, which the import paths in the parameters name: whole modules and packages."""
-        benchmarks = self.evaluate.benchmarks.values()
-        given = [*self.games.values(), *(benchmark.parameters for benchmark in benchmarks)]
-        rewards = [game.reward_function.function for game in given if game.reward_function]
-        functions = [name for name in (self.train.advantage, *self.train.filters, *rewards) if ":" in name]
-        played = {*self.games, *(benchmark.game for benchmark in benchmarks)}
-        games = {name.partition(":")[0] for name in played} - set(folders_in("slim_rl.games"))
-        judged_by = {game.taskset.study for game in load_games(self.games, self.seed).values()}
-        studies = {*self.studies, *judged_by} - set(folders_in("slim_rl.studies"))
-        return own_files([*functions, *games, *studies])
-
     @property
     def evaluate_temperature(self) -> float:
         """For SLIME's evaluations."""
@@ -94,12 +82,6 @@ class Config(Section):
     def threads_of(self, processes: int) -> int:
         """Torch threads of each process, if a stage runs in so many."""
         return self.threads * self.processes // processes
-
-    def work_inputs(self, *sections: str) -> dict[str, Any]:
-        """What identifies a run's saved work: the values of `sections`, or of all, without `services`. How fast a
-        service is asked, and what it may cost, can change before work is resumed; `service_models` has the rest."""
-        values = self.model_dump(mode="json", include=set(sections) or None, exclude={"services"})
-        return {**values, "service_models": {name: _model_of(s) for name, s in self.services.items()}}
 
     @model_validator(mode="after")
     def _services_exist(self) -> "Config":
@@ -146,11 +128,6 @@ class Config(Section):
         return self
 
 
-def _model_of(service: ServiceConfig) -> dict[str, Any]:
-    """What of a service changes its replies."""
-    return service.model_dump(include={"model", "base_url", "temperature", "max_reply_tokens"})
-
-
 def _each(section: str, given: Any, parse: Any) -> Any:
     """The values of a mapping by name, each parsed by its own class."""
     if not isinstance(given, Mapping):
@@ -166,27 +143,120 @@ def _each(section: str, given: Any, parse: Any) -> Any:
     return found
 
 
-def load_config(path: Path = PATH) -> Config:
-    """Read and check the parameters.
+def load_config(path: Path | None = None) -> Config:
+    """Read and check the parameters of the run; where none has been composed, those of `params.yaml`.
 
     Raises:
         UserError: the file is missing or not YAML, or a parameter is unknown, of the wrong type or out of
             bounds; the sentence names it.
     """
+    path = path or (RUN if RUN.exists() else PATH)
+    return checked(composed(path=path), str(path))
+
+
+def checked(values: Mapping[str, Any], source: str) -> Config:
+    """The values as parameters. Raises UserError: one is wrong; the sentence names it and `source`."""
     try:
-        return Config.model_validate(read_yaml(path))
+        return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: " + "; ".join(_sentence(e) for e in error.errors()) + ".") from None
+        raise UserError(f"{source}: " + "; ".join(_sentence(e) for e in error.errors()) + ".") from None
+
+
+def composed(
+    profile: str | None = None, settings: Mapping[str, Any] | None = None, path: Path = PATH
+) -> dict[str, Any]:
+    """The parameters of a run. Each of these lies over those before it, section by section:
+
+    1. the profile that `params.yaml` names (`profile: asking`), unless `profile` takes its place,
+    2. `params.yaml`,
+    3. `profile`, a file of conf/; it may name another one below it in the same way,
+    4. `settings`, single parameters by dotted name.
+
+    Where several of 1 to 3 have `games`, the last one says which are played. A preset (`selection`) also covers what lies
+    below it.
+
+    Raises:
+        UserError: there is no such profile, a file cannot be read, or a setting has no place.
+    """
+    own, single = _sections(path), dict(settings or {})
+    named, profile = own.pop("profile", None), single.pop("profile", profile)
+    if profile is None:
+        values = own if named is None else _over(_profile(named), own)
+    else:
+        values = _over(own, _profile(profile))
+    for name, value in single.items():
+        values = _over(values, _nested(values, name, value, name), chooses_games=False)
+    return values
+
+
+def _profile(name: Any, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    path = PROFILES / f"{name}.yaml"
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in PROFILES.glob("*.yaml")))
+        raise UserError(f"There is no profile {name}; {PROFILES}/ has {names}.")
+    if name in above:
+        raise UserError(f"{path} stands on itself: {' -> '.join([*above, name])}.")
+    values = _sections(path)
+    named = values.pop("profile", None)
+    return values if named is None else _over(_profile(named, (*above, name)), values)
+
+
+def _over(below: dict[str, Any], above: dict[str, Any], chooses_games: bool = True) -> dict[str, Any]:
+    games = below.get("games")
+    if isinstance(games, dict) and isinstance(above.get("games"), dict):
+        kept = {
+            name: _left_by_presets(name, games[name], given) for name, given in above["games"].items() if name in games
+        }
+        below = {**below, "games": kept if chooses_games else {**games, **kept}}
+    return _merged(below, above)
+
+
+def _left_by_presets(game: str, below: Any, above: Any) -> Any:
+    """The parameters of a game without those that a preset of the layer above decides."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return below
+    try:
+        presets = type(game_parameters(game, {})).presets
+    except ValueError:  # an unknown game; `Config` says so
+        return below
+    decided = {name for preset in presets if preset in above for values in presets[preset].values() for name in values}
+    return {name: value for name, value in below.items() if name not in decided}
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict | None):
+        return above
+    return {**below, **{name: _merged(below.get(name), value) for name, value in (above or {}).items()}}
+
+
+def _nested(values: Any, name: str, value: Any, whole: str) -> dict[str, Any]:
+    """A value by its dotted name as sections. A section's name may have dots, too: a game's import path."""
+    if not isinstance(values, dict):
+        section = whole.removesuffix(name).rstrip(".")
+        raise UserError(f"{whole} cannot be set: {section} is not a section.")
+    known = [key for key in values if name.startswith(f"{key}.")]
+    section = max(known, key=len) if known else name.partition(".")[0]
+    if section == name:
+        return {name: value}
+    inner = values.get(section)
+    return {section: _nested({} if inner is None else inner, name[len(section) + 1 :], value, whole)}
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must have sections such as `train:`, but is a {type(values).__name__}.")
+    return values
 
 
 def read_yaml(path: Path) -> Any:
     """What a file says; an empty one says {}.
 
     Raises:
-        UserError: it is missing or not YAML.
+        UserError: it is missing or not YAML, or it has a key twice.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file in UTF-8.") from None
     except OSError as error:
@@ -199,13 +269,27 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path} cannot be read: {error}.") from None
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which no mapping has a key twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        lines: dict[Any, int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in lines and key.value != "<<":
+                problem = f"{key.value} is there twice, in line {lines[key.value]} and in line {line}"
+                raise yaml.constructor.ConstructorError(None, None, problem)
+            lines[str(key.value)] = line
+        return super().construct_mapping(node, deep)
+
+
 def _sentence(error: Any, prefix: tuple[str, ...] = ()) -> str:
     location = (*prefix, *error["loc"])
     name = ".".join(map(str, location))
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        near = process.extractOne(str(location[-1]), _fields(location[:-1]), score_cutoff=60)
-        return f"there is no parameter {name}" + (f"; is it {near[0]} that was meant?" if near else "")
+        near = process.extractOne(str(location[-1]), _fields(location[:-1]), scorer=fuzz.ratio, score_cutoff=60)
+        return f"there is no parameter {name}" + (f"; did you mean {near[0]}?" if near else "")
     if error["type"] == "value_error":  # the reason names the parameter
         return reason if not prefix else f"{name}: {reason}"
     shown = repr(error["input"])

@@ -10,20 +10,19 @@ from transformers import AutoTokenizer
 
 from slim_rl.config import Config, load_config
 from slim_rl.core.errors import UserError
-from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_gguf, load_model
+from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.code import work_folder
 from slim_rl.runtime.files import write_text
-from slim_rl.runtime.team import Team, run_as_team, team_size
-from slim_rl.runtime.work import work_folder, work_root
+from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
-from slim_rl.training.memory import check_trainable
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, length, tiny_qwen
+from stages.dependencies import lines
 
 OUTPUT = Path("models/base")
-PARAMETERS = ("seed", "threads", "processes", "games", "model", "warmstart")
 HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
 TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
@@ -33,21 +32,10 @@ def main() -> None:
     if config.model.base == "tiny":
         run_as_team(partial(make_tiny, config), config.processes)
         return
-    check_given(config)
     if config.warmstart.checkpoint:
         run_as_team(partial(warm_start, config), config.processes)
     else:
         copy_given(config)
-
-
-def check_given(config: Config) -> None:
-    """Check that the checkpoint that `model.base` names can be trained, before its weights are downloaded or read."""
-    given = config.model.base, checkpoint_config(config.model.base)
-    if config.warmstart.checkpoint:
-        check_trainable(*given, processes=team_size(config.processes))
-    if config.train.backend == "local":
-        # Not in the stage's DVC parameters: the output does not depend on it.
-        check_trainable(*given, config.train, team_size(config.playing_processes))
 
 
 def copy_given(config: Config) -> None:
@@ -89,7 +77,7 @@ async def warm_start(config: Config, team: Team) -> None:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return team.share([encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers], length)
 
-    work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), source, *config.own_code())
+    work = work_folder("base_model", lines("base_model", config), source)
     measured = await imitate(warm, model, batch, work, held_out, team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
@@ -122,7 +110,7 @@ async def make_tiny(config: Config, team: Team) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
-    work = work_folder(work_root() / "base_model", config.work_inputs(*PARAMETERS), *config.own_code())
+    work = work_folder("base_model", lines("base_model", config))
     await imitate(warm, model, batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)

@@ -1,7 +1,7 @@
 """Show what runs have left in .work, finished or not: its size, when it was last written, and what its API calls cost.
 
-Folders of experiments that were killed are shown, too. With --yes, remove all of it. Nothing else ever does. The replies of paid services stay, unless --paid is given too. DVC's
-own cache stays; `dvc gc --workspace` clears that.
+Folders of experiments that were killed are shown, too. `--yes` removes it, except replies of paid services (`--paid`
+removes these, too). Nothing else ever removes it. DVC's own cache stays; `dvc gc --workspace` clears that.
 """
 
 import datetime
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from slim_rl.players.services import ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.code import work_root
 from slim_rl.runtime.journal import read_lines
-from slim_rl.runtime.work import work_root
-from stages.workspace import LOCK, overridden, sole_run
+from stages.workspace import LOCK, sole_run
 
 EXPERIMENTS = Path(".dvc/tmp/exps/standalone")  # as DVC names it
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--yes", action="store_true", help="remove it")
     parser.add_argument("--paid", action="store_true", help="with --yes, remove also the replies of paid services")
     options = parser.parse_args()
-    with told_in_a_sentence(), sole_run(print), overridden({}):  # no run is in progress, no parameters set aside
+    with told_in_a_sentence(), sole_run(print):  # no run is in progress
         entries = list(unfinished())
         kept = [entry for entry in entries if has_replies(entry.path) and not options.paid]
         removable = [entry for entry in entries if entry not in kept]

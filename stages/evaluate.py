@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from slim_rl.config import Config, load_config
-from slim_rl.evaluation import series
 from slim_rl.evaluation.series import Evaluation, Models, Series
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
@@ -16,15 +15,15 @@ from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.code import work_folder
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.runtime.work import work_folder, work_root
 from slim_rl.studies import load_study, parameters_of
+from stages.dependencies import lines
 from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
 SNAPSHOTS = Path("models/snapshots")
-_SECTIONS = ("seed", "threads", "processes", "concurrency", "games", "model", "evaluate", "studies")
 
 
 def main() -> None:
@@ -74,17 +73,8 @@ def missing(one: Series) -> list[Request]:
 
 def evaluation_folder(config: Config) -> Path:
     """Gathers the episodes of this evaluation until all are there, GAME/SERIES/PLAYER."""
-    games = load_games(config.games, config.seed).values()
-    tasksets = [game.taskset for game in games]
-    files = [tasks_path(GAMES, game, "evaluate") for game in games]
-    code = [Path(series.__file__), *config.own_code()]
-    for study in dict.fromkeys(taskset.study for taskset in tasksets):
-        plan = load_study(study, "plan")
-        code += sorted(Path(plan.__file__ or "").parent.glob("*.py"))
-        if hasattr(plan, "inputs"):
-            files += plan.inputs(parameters_of(study, config.studies))
-    inputs = config.work_inputs(*_SECTIONS)
-    return work_folder(work_root() / "evaluate", inputs, *code, *files, *CHECKPOINTS.values(), SNAPSHOTS)
+    files = [tasks_path(GAMES, game, "evaluate") for game in load_games(config.games, config.seed).values()]
+    return work_folder("evaluate", lines("evaluate", config), *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
 @contextmanager

@@ -1,12 +1,17 @@
-"""Run the pipeline with a profile of conf/ laid over params.yaml, which stays as it is.
+"""Run the pipeline with the parameters of params.yaml, a profile of conf/ and single ones, composed in run.yaml.
 
-make repro PROFILE=NAME is short for this. Killed and started again with the same arguments, a run goes on. So does
+From below: the profile that params.yaml names, params.yaml, PROFILE, which takes the place of the first, and --set. A
+profile may name another one in the same way. The last that has `games` says which are played.
+
+make repro PROFILE=NAME SET="NAME=VALUE NAME=VALUE" is short for this. Killed and started again with the same arguments, a run goes on. So does
 an experiment, because its unfinished work and paid replies are in this workspace; one that has finished is not run
 again.
 """
 
 import argparse
+import hashlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,11 +20,12 @@ from typing import Any
 
 import yaml
 
+from slim_rl.config import RUN
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
+from slim_rl.runtime.code import WORK_VARIABLE, work_root
 from slim_rl.runtime.process import end
-from slim_rl.runtime.work import WORK_VARIABLE, work_root
-from stages.workspace import overridden, sole_run
+from stages.workspace import composed_run, sole_run
 
 _GRACE_SECONDS = 75.0
 """To end a stage that waits for paid replies; longer than the default `timeout_seconds` of a service."""
@@ -29,15 +35,15 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("profile", nargs="?", help="the name of a file in conf/, without .yaml")
     parser.add_argument(
-        "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE",
-        help="a parameter by its dotted name, such as train.steps=10; may be repeated",
+        "--set", action="extend", default=[], type=_settings, metavar="NAME=VALUE",
+        help="parameters by dotted name, such as 'train.steps=10 seed=1'; may be repeated",
     )  # fmt: skip
     parser.add_argument("--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment")
     parser.add_argument("--dvc", default="", metavar="ARGUMENTS", help="for `dvc repro`, such as --dvc='--force train'")
     options = parser.parse_args()
     name = options.experiment
     verb = ["exp", "run", "--temp", "--name", name] if name else ["repro"]
-    with told_in_a_sentence(), sole_run(print) as lock, overridden(dict(options.set), options.profile):
+    with told_in_a_sentence(), sole_run(print) as lock, composed_run(options.profile, dict(options.set)):
         if name and finished(name):
             print(
                 f"The experiment {name} has finished already. To run it again, remove it first: dvc exp remove {name}"
@@ -45,7 +51,7 @@ def main() -> None:
             return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
         environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
-        # In its own session, so that it ends before params.yaml is put back.
+        # In its own session, so that Ctrl-C reaches it through `end`, which gives it time.
         process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
         try:
             code = process.wait()
@@ -65,11 +71,12 @@ def finished(experiment: str) -> bool:
     ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
     if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
         return False
-    # DVC writes the first three; no run reads the others, and what a profile of conf/ says stands in params.yaml.
-    beside = [
-        f":!{path}" for path in ("dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md", "conf", "Makefile")
-    ]
-    if git(["git", "diff", "--quiet", ref, "--", ".", *beside]).returncode != 0:
+    # DVC writes the first three; no run reads the others, and what params.yaml and conf/ say stands in run.yaml.
+    beside = ["dvc.lock", "reports", "*.gitignore", "docs", "tests", "*.md", "conf", "Makefile", "params.yaml"]
+    changed = git(["git", "diff", "--quiet", ref, "--", ".", *(f":!{path}" for path in beside)]).returncode != 0
+    lock = yaml.safe_load(git(["git", "show", f"{ref}:dvc.lock"]).stdout) or {}
+    outs = {out["path"]: out["md5"] for out in lock.get("stages", {}).get("code", {}).get("outs", ())}
+    if changed or outs.get(str(RUN)) != hashlib.md5(RUN.read_bytes()).hexdigest():
         raise UserError(
             f"There is an experiment {experiment} with other code or parameters; name this one otherwise, or remove "
             f"that one first: dvc exp remove {experiment}"
@@ -77,14 +84,18 @@ def finished(experiment: str) -> bool:
     return True
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise argparse.ArgumentTypeError(f"{value!r} is not YAML") from None
+def _settings(text: str) -> list[tuple[str, Any]]:
+    """Names and values. A space separates them only before another `NAME=`, so a value may have spaces: [4, 8]."""
+    found = []
+    for part in re.split(r"\s+(?=[A-Za-z_][\w.:/-]*=)", text.strip()):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=VALUE")
+        try:
+            found.append((name, yaml.safe_load(value)))
+        except yaml.YAMLError:
+            raise argparse.ArgumentTypeError(f"{value!r} is not YAML") from None
+    return found
 
 
 if __name__ == "__main__":

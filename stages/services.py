@@ -1,23 +1,30 @@
-"""Checks that the seated services answer, before a stage loads anything heavy. Without services it does nothing."""
+"""Checks that the seated services answer. Without services it does nothing."""
 
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config, checked, composed
 from slim_rl.players.services import Services, ledgers
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.work import fingerprint
+from slim_rl.runtime.code import fingerprint
+from stages.dependencies import SECTIONS, values
 
 
 def main() -> None:
-    config = load_config()
+    check(checked(composed(), "params.yaml"))
+
+
+def check(config: Config) -> None:
+    """Call each service that has a seat once. Raises UserError: a key is missing or wrong, or no service is there."""
     services = Services(config.services, run="check", folder=None)
-    services.check(name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:"))
+    try:
+        services.check(name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:"))
+    finally:
+        services.close()
 
 
-def services_of(config: Config, stage: str, *sections: str) -> Services:
-    """The services of a run of `stage`.
-
-    The parameters in `sections`, or all, name the run, not its code: an edit resets no budget.
-    """
-    return Services(config.services, f"{stage}/{fingerprint(config.work_inputs(*sections))}", ledgers())
+def services_of(config: Config, stage: str) -> Services:
+    """The services of a run of `stage`. The parameters of this and the earlier stages name the run, not the code: an edit
+    resets no budget."""
+    before = list(SECTIONS)[: list(SECTIONS).index(stage) + 1]
+    return Services(config.services, f"{stage}/{fingerprint(*(values(name, config) for name in before))}", ledgers())
 
 
 if __name__ == "__main__":

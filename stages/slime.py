@@ -9,22 +9,19 @@ The dry run needs the outputs of the stages `games` and `base_model`.
 """
 
 import shlex
-import sys
-from functools import partial
 from pathlib import Path
 
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config, checked, composed
 from slim_rl.games import load_games
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
-from slim_rl.runtime.work import work_root
+from slim_rl.runtime.code import work_root
 from slim_rl.slime.command import shown
 from slim_rl.slime.folder import prepare
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import check_source
 from stages.train import BASE, GAMES
-from stages.workspace import overridden, sole_run
 
 
 def main() -> None:
@@ -38,8 +35,7 @@ def main() -> None:
     container.add_argument("--apptainer", metavar="IMAGE", help="run the Slurm job in this image, by Apptainer")
     options = parser.parse_args()
     with told_in_a_sentence():
-        with sole_run(partial(print, file=sys.stderr)), overridden({}, options.profile):
-            config = load_config()
+        config = checked(composed(options.profile), options.profile or "params.yaml")
         if options.sbatch:
             containers = {"pyxis_image": options.container_image, "apptainer_image": options.apptainer}
             print(sbatch(RunParameters.of(config), options.profile, **containers))

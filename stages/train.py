@@ -30,9 +30,9 @@ from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.code import fingerprint, work_folder, work_root
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.runtime.work import fingerprint, work_folder, work_root
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters, identity
 from slim_rl.slime.progress import held_out
@@ -42,12 +42,12 @@ from slim_rl.training.checkpoint import copy_checkpoint, save_model
 from slim_rl.training.grpo import train
 from slim_rl.training.memory import check_trainable
 from slim_rl.training.pool import SEAT
+from stages.dependencies import lines, values
 from stages.services import services_of
 
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
 ROLLOUTS, CURVES = Path("data/rollouts"), Path("reports/training")
-PARAMETERS = ("seed", "threads", "processes", "concurrency", "games", "model", "train")
 SHOWN_AS = {"reward": "reward/avg_batch_reward"}
 """Metrics that the curves show under another name."""
 
@@ -78,7 +78,7 @@ async def run(config: Config, team: Team) -> None:
     if config.train.backend == "slime":  # its processes name the run by the folder
         paid = Services(config.services, f"train/{folder.name}", ledgers())
     else:
-        paid = services_of(config, "train", *PARAMETERS, "warmstart")
+        paid = services_of(config, "train")
     with closing(paid) as services:
         if config.train.backend == "slime":
             await train_on_slime(config, games, tasks, folder)
@@ -93,18 +93,17 @@ async def run(config: Config, team: Team) -> None:
 def work(config: Config, games: Games) -> Path:
     """The folder of the run's unfinished work."""
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
-    inputs, base = [config.work_inputs(*PARAMETERS), *files], checkpoint_folder(str(BASE))
-    if config.evaluate.every_steps:
-        inputs.append(config.evaluate.model_dump(mode="json", include={"every_steps", "benchmarks"}))
+    base = checkpoint_folder(str(BASE))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
         return Path(work_root(), "slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
     frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
-    return work_folder(work_root() / "train", *inputs, base, *frozen, *config.own_code())
+    return work_folder("train", lines("train", config), *files, base, *frozen)
 
 
 def slime_inputs(config: Config) -> dict[str, Any]:
-    return identity(config.work_inputs("seed", "games", "model", "train"))
+    inputs = values("train", config)
+    return identity({name: inputs[name] for name in ("seed", "games", "services", "model", "train")})
 
 
 async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:

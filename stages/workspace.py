@@ -9,12 +9,14 @@ from typing import Any
 
 import yaml
 
-from slim_rl.config import PATH, load_config, read_yaml
-from slim_rl.core.errors import UserError
-from slim_rl.runtime.files import write_whole
+from slim_rl.config import PATH, RUN, Config, checked, composed, load_config
+from slim_rl.runtime.files import write_text
+from stages import ready
 
-PROFILES, SET_ASIDE, LOCK = Path("conf"), Path(".work/params.yaml"), Path(".work/run.lock")
-_NOTE = f"# Written for a run in progress. Edit {SET_ASIDE} instead: it becomes {PATH} again when the run ends.\n"
+LOCK = Path(".work/run.lock")
+RUN_VARIABLE = "SLIM_RL_RUN"
+"""The environment variable with the path of the run.yaml that a run has composed and checked."""
+_NOTE = f"# What a run reads: {PATH} and a profile, composed. The next run writes it anew.\n"
 
 
 @contextmanager
@@ -35,66 +37,25 @@ def sole_run(log: Callable[[str], None]) -> Iterator[int]:
 
 
 @contextmanager
-def overridden(parameters: Mapping[str, Any], profile: str | None = None) -> Iterator[None]:
-    """Lay a profile and then `parameters` (by dotted name) over params.yaml, and put the file back at the end.
+def composed_run(profile: str | None = None, settings: Mapping[str, Any] | None = None) -> Iterator[Config]:
+    """Compose the parameters of a run and check what can be known before it; see `slim_rl.config.composed`.
 
-    A run that was killed leaves the original file set aside; the next run puts it back first.
+    They are in run.yaml, for this process and those that it starts, which find it by `RUN_VARIABLE`.
 
     Raises:
-        UserError: there is no such profile or parameter, or a value is wrong.
+        UserError: a parameter is wrong, or something that the run needs is missing.
     """
-    if SET_ASIDE.exists():
-        os.replace(SET_ASIDE, PATH)
-    if not parameters and profile is None:
-        yield
+    if found := os.environ.get(RUN_VARIABLE):
+        if not RUN.exists() or not RUN.samefile(found):  # in an experiment's own folder
+            write_text(RUN, Path(found).read_text(encoding="utf-8"))
+        yield load_config()
         return
-    values = composed(_sections(PATH), profile)
-    original = PATH.read_bytes()
-    for name, value in parameters.items():
-        *sections, last = name.split(".")
-        inner = values
-        for section in sections:
-            if not isinstance(inner.setdefault(section, {}), dict):
-                raise UserError(f"{name} cannot be set: {section} is not a section of {PATH}.")
-            inner = inner[section]
-        inner[last] = value
-    text = _NOTE + yaml.safe_dump(values, sort_keys=False)
-    write_whole(SET_ASIDE, lambda part: part.write_bytes(original))
+    values = composed(profile, settings)
+    config = checked(values, f"{PATH} with the profile {profile}" if profile else str(PATH))
+    ready.check(config)
+    write_text(RUN, _NOTE + yaml.safe_dump(values, sort_keys=False))
+    os.environ[RUN_VARIABLE] = str(RUN.absolute())
     try:
-        write_whole(PATH, lambda part: part.write_text(text, encoding="utf-8"))
-        load_config()
-        yield
+        yield config
     finally:
-        os.replace(SET_ASIDE, PATH)
-
-
-def composed(values: dict[str, Any], profile: str | None) -> dict[str, Any]:
-    """`values` with a profile of conf/ laid over them. Only the games that a profile names are played.
-
-    Raises:
-        UserError: there is no such profile.
-    """
-    if profile is None:
-        return values
-    path = PROFILES / f"{profile}.yaml"
-    if not path.is_file():
-        names = ", ".join(sorted(file.stem for file in PROFILES.glob("*.yaml")))
-        raise UserError(f"There is no profile {profile}; {PROFILES}/ has {names}.")
-    overlay = _sections(path)
-    merged = _merged(values, overlay)
-    if "games" in overlay:
-        merged["games"] = {name: merged["games"][name] for name in overlay["games"]}
-    return merged
-
-
-def _sections(path: Path) -> dict[str, Any]:
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} must have sections such as `train:`, but is a {type(values).__name__}.")
-    return values
-
-
-def _merged(below: Any, above: Any) -> Any:
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
+        del os.environ[RUN_VARIABLE]

@@ -3,21 +3,18 @@
 import pandas as pd
 import pytest
 import yaml
-from transformers import Qwen2Config
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Task
+from slim_rl.core.game import Task, Taskset
 from slim_rl.core.parameters import GameParameters
-from slim_rl.engines import model as engines_model
 from slim_rl.engines.model import load_model
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
 from slim_rl.games.matching import Parameters as Matching
-from slim_rl.training import memory
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.warmstart import Demonstrations, tiny_qwen
 from stages import base_model
-from tests.checkpoints import chat_checkpoint, chat_tokenizer
+from tests.checkpoints import chat_checkpoint
 from tests.settings import miniature
 
 
@@ -56,19 +53,22 @@ def test_several_games_are_shown_in_the_ratio_of_their_weights():
     assert games["kuhn"].taskset.words and shown.words == []  # matching is cut between all words, so all are
 
 
-class Quiz:
+class Quiz(Taskset):
     """A taskset that does not demonstrate."""
 
-    seats, study = ("solver",), "accuracy"
+    seats = ("solver",)
 
     def tasks(self, purpose, count):
         yield from (Task(f"q{n}", "why?") for n in range(count))
 
+    def load(self, task):
+        raise NotImplementedError
+
 
 def test_a_game_without_demonstrations_cannot_make_a_tiny_model():
-    quiz = NamedGame("my.quiz", GameParameters(), Quiz())
+    quiz = NamedGame("my.quiz", GameParameters(), Quiz(GameParameters(), 0))
     with pytest.raises(UserError, match=r"my\.quiz has no demonstrations, so model\.base cannot be tiny"):
-        Demonstrations({"my.quiz": quiz}, count=8, last_seat=0)
+        Demonstrations({"my.quiz": quiz}, count=8, last_seat=0).alternating(1)
 
 
 def write(tmp_path, monkeypatch, **changes):
@@ -125,54 +125,6 @@ def test_a_checkpoint_without_a_chat_template_is_refused_before_it_is_copied(tmp
     with pytest.raises(UserError, match="tokenizer has no chat template"):
         run_stage("base_model")
     assert not base_model.OUTPUT.exists()
-
-
-@pytest.mark.parametrize(
-    ("stage", "changes", "advice"),
-    [
-        ("base_model", {}, r"train\.trained_layers: 2 would fit"),
-        ("base_model", {"warmstart": {"checkpoint": True}}, r"a model of at most 2,500 million parameters would fit"),
-        ("base_model", {"train": {"kl_coefficient": 0.1}}, r"a model of at most 1,850 million parameters would fit"),
-        ("train", {}, r"train\.trained_layers: 2 would fit"),
-    ],
-)
-def test_a_model_too_large_for_the_memory_is_refused_without_reading_its_weights(
-    stage, changes, advice, tmp_path, monkeypatch, run_stage
-):
-    """Qwen2.5-7B, of which there is no more than a config.json and a tokenizer."""
-    folder = tmp_path / "models/base"
-    chat_tokenizer("qwen2.5").save_pretrained(folder)
-    Qwen2Config(vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
-                num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False).save_pretrained(folder)  # fmt: skip
-    write(tmp_path, monkeypatch, model={"base": "models/base"}, **changes)
-    monkeypatch.setattr(memory, "free_bytes", lambda: 40_000_000_000)
-    sentence = (
-        r"To train models/base, which has 7,616 million parameters, takes about \d+\.\d GB .*, but 40\.0 GB are free; "
-    )
-    with pytest.raises(UserError, match=f"^{sentence}{advice}\\.$"):
-        run_stage(stage)
-
-
-def test_a_model_for_a_cluster_need_not_fit_here(tmp_path, monkeypatch, run_stage):
-    write(tmp_path, monkeypatch, model={"base": str(chat_checkpoint(tmp_path / "mine", "qwen3"))},
-          train={"backend": "slime", "filters": ["no_failed_episode"]})  # fmt: skip
-    monkeypatch.setattr(memory, "free_bytes", lambda: 0)
-    run_stage("base_model")
-    assert (base_model.OUTPUT / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("needs", "sentence"),
-    [
-        ({"no_such_package": "gguf==1.0"}, r"is a GGUF file, which needs other packages: pip install gguf==1\.0\."),
-        ({}, r"There is no file .*mine\.gguf"),
-    ],
-)
-def test_what_a_gguf_file_needs_is_told(needs, sentence, tmp_path, monkeypatch, run_stage):
-    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine.gguf")})
-    monkeypatch.setattr(engines_model, "_GGUF_NEEDS", needs)
-    with pytest.raises(UserError, match=sentence):
-        run_stage("base_model")
 
 
 def test_a_game_too_long_for_the_tiny_model(tmp_path, monkeypatch, run_stage):

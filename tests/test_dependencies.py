@@ -1,56 +1,161 @@
-"""The code that dvc.yaml lists for a stage is the code that the stage imports."""
+"""What a stage depends on: data/code/STAGE.txt names all that it imports, and nothing that its parameters do not use."""
 
-import re
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-import grimp
 import pytest
 import yaml
 
+from slim_rl.config import Config, checked, composed
+from stages.dependencies import SECTIONS, lines
+from tests.workspaces import copy_of, repro
+
 ROOT = Path(__file__).parents[1]
-EVERY = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-STAGES = {name: stage for name, stage in EVERY.items() if not stage.get("always_changed")}
-BY_NAME = {"slim_rl.games": "slim_rl.games.**", "slim_rl.training.advantages": "slim_rl.training.advantages.*"}
-"""Modules that are imported by their names, not by a statement."""
-PART_OF_A_STUDY = re.compile(r'load_study\([^)"]*\)?, "(\w+)"\)')
+SMALL = {"games": {"kuhn": {"seating": ["policy", "policy"]}}}
 
 
-@pytest.fixture(scope="module")
-def graph():
-    return grimp.build_graph("slim_rl", "stages", cache_dir=None, exclude_type_checking_imports=True)
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of our code, and changed(edit, parameters): the stages whose lists an edit of it changes."""
+    for name in ("slim_rl", "stages"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(SMALL))
+
+    def listed() -> dict[str, list[str]]:
+        command = [sys.executable, "-m", "stages.code"]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+        return {stage: (tmp_path / f"data/code/{stage}.txt").read_text().splitlines() for stage in SECTIONS}
+
+    return tmp_path, listed
 
 
-def imports(graph: grimp.ImportGraph, stage: str) -> set[Path]:
-    """The files of all modules that a stage imports, directly or not."""
-    found, todo = set(), {f"stages.{stage}"}
-    while todo:
-        module = todo.pop()
-        found.add(module)
-        new = set(graph.find_modules_directly_imported_by(module))
-        parts = PART_OF_A_STUDY.findall(path_of(module).read_text())
-        patterns = [BY_NAME[module]] if module in BY_NAME else []
-        for pattern in (*patterns, *(f"slim_rl.studies.*.{part}" for part in parts)):
-            new |= graph.find_matching_modules(pattern)
-        todo |= new - found
-    return {path_of(module) for module in found}
+def changed(before, after):
+    return {stage for stage in SECTIONS if before[stage] != after[stage]}
 
 
-def path_of(module: str) -> Path:
-    path = ROOT / module.replace(".", "/")
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_depends_on_the_users_own_code(stage):
-    [written] = EVERY["own_code"]["outs"]
-    assert EVERY["own_code"]["always_changed"] and written in STAGES[stage]["deps"]
+def test_new_folders_and_comments_change_nothing_and_a_game_only_what_plays_it(tree):
+    folder, listed = tree
+    package = folder / "slim_rl"
+    before = listed()
+    write(package / "games/chess/__init__.py", "PIECES = 32\n")
+    write(package / "studies/luck/plan.py", "LUCK = 1\n")
+    write(package / "training/advantages/mean.py", "def estimate(): ...\n")
+    for path in package.rglob("*.py"):
+        path.write_text(path.read_text() + "\n# A comment.\n")
+    for path in (package / "games/tictactoe/__init__.py", package / "studies/asking/plan.py"):
+        path.write_text(path.read_text() + "\nA = 1\n")
+    assert changed(before, listed()) == set()
+    game = package / "games/kuhn/__init__.py"
+    game.write_text(game.read_text() + "\nA = 1\n")
+    after = listed()
+    assert changed(before, after) == set(SECTIONS)
+    [line] = set(after["train"]) - set(before["train"])
+    assert line.startswith("module slim_rl.games.kuhn ")
+    template = package / "studies/matches/report.html.j2"
+    template.write_text("Hello.")
+    assert changed(after, listed()) == {"analyze"}
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_the_code_that_a_stage_depends_on(graph, stage):
-    listed = {ROOT / path for path in STAGES[stage]["deps"] if path.startswith(("slim_rl/", "stages/"))}
-    imported = imports(graph, stage)
-    missing = {path for path in imported if not any(path.is_relative_to(dep) for dep in listed)}
-    assert {str(path.relative_to(ROOT)) for path in missing} == set(), "dvc.yaml lacks these"
-    needless = {dep for dep in listed if not any(path.is_relative_to(dep) for path in imported)}
-    assert {str(path.relative_to(ROOT)) for path in needless} == set(), "the stage does not import these"
+RETRAIN = {"base_model", "train", "evaluate", "analyze"}
+
+
+@pytest.mark.parametrize(
+    ("change", "stages"),
+    [
+        ({"games": {"kuhn": {"eval_count": 7}}}, {"games", "evaluate", "analyze"}),
+        ({"train": {"steps": 7}}, {"train", "analyze"}),
+        ({"studies": {"matches": {"snapshot_games": 7}}}, {"evaluate", "analyze"}),
+        ({"studies": {"asking": {"transfer_games": 7}}}, {"analyze"}),
+        ({"slime": {"save_every": 7}}, {"analyze"}),
+        ({"services": {"s": {"model": "m", "max_cost_dollars": 7, "max_concurrent": 7}}}, {"analyze"}),
+        ({"services": {"s": {"model": "n"}}}, {"train", "evaluate", "analyze"}),
+        ({"evaluate": {"temperature": 0.5}}, {"evaluate", "analyze"}),
+        ({"seed": 7}, set(SECTIONS)),
+    ],
+)
+def test_a_parameter_belongs_to_the_stages_that_read_it(change, stages, monkeypatch):
+    monkeypatch.setattr("stages.dependencies.dependencies", lambda names: [])  # code, which stays the same
+    from tests.settings import merged
+
+    base = merged(SMALL, {"services": {"s": {"model": "m"}}})
+    one, other = (Config.model_validate(values) for values in (base, merged(base, change)))
+    assert {stage for stage in SECTIONS if lines(stage, one) != lines(stage, other)} == stages
+
+
+def test_held_out_tasks_belong_to_training_where_slime_evaluates_on_them(monkeypatch):
+    monkeypatch.setattr("stages.dependencies.dependencies", lambda names: [])
+    one, other = (
+        Config(
+            games={"kuhn": {"eval_count": count}}, train={"backend": "slime"}, slime={"evaluate_every": 5}
+        ) for count in (7, 8)
+    )  # fmt: skip
+    assert lines("train", one) != lines("train", other) and lines("base_model", one) == lines("base_model", other)
+
+
+@pytest.mark.parametrize("stage", SECTIONS)
+def test_every_module_and_package_that_a_stage_imports_is_listed(stage, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    parts = {"evaluate": "plan", "analyze": "reporting"}
+    code = (
+        f"import sys, json, stages.{stage} as s\nfrom slim_rl.config import composed, checked\n"
+        "from slim_rl.games import load_games\nload_games(checked(composed(), '').games, 0)\n"
+        f"part = {parts.get(stage)!r}\nif part:\n    from slim_rl.studies import load_study; load_study('asking', part)\n"
+        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('slim_rl', 'stages')]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    if stage not in parts:  # what a study's parameters allow does not change what is trained
+        loaded = {name for name in loaded if not name.startswith("slim_rl.studies.asking")}
+    listed = {line.split()[1] for line in lines(stage, checked(composed(), "")) if line.startswith("module ")}
+    assert loaded - listed == set()
+
+
+def test_files_and_functions_that_the_parameters_name_are_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write(
+        tmp_path / "cards/inner/game.py",
+        "from cards.rules import *\nfrom slim_rl.games.kuhn import Parameters, taskset\n",
+    )
+    write(tmp_path / "cards/rules.py", "LIMIT = 3\n")
+    write(tmp_path / "cards/other.py", "")
+    write(
+        tmp_path / "pieces.py",
+        "import typing\nif typing.TYPE_CHECKING:\n    import cards.other\ndef keep(*_): import pieces_too\n",
+    )
+    write(tmp_path / "pieces_too.py", "import yaml\n")
+    tasks = Path("tasks.jsonl")
+    tasks.write_text((ROOT / "data/mbpp/mbpp.jsonl").read_text())
+    games = {"cards.inner.game": {"seating": ["policy", "policy"]}, "execution": {"file": str(tasks)}}
+    config = Config(games=games, train={"advantage": "pieces:keep", "filters": ["pieces:keep", "no_failed_episode"]})
+    found = {" ".join(line.split()[:2]) for line in lines("train", config)}
+    own = {"cards", "cards.inner", "cards.inner.game", "cards.rules", "pieces", "pieces_too"}
+    assert {line for line in found if line.startswith(("module cards", "module pieces"))} == {f"module {n}" for n in own} - {
+        "module cards", "module cards.inner",  # no file
+    }  # fmt: skip
+    assert {"file tasks.jsonl", "package yaml", "package torch"} <= found
+    before = lines("games", config)
+    tasks.write_text(tasks.read_text() + "\n")
+    assert lines("games", config) != before
+
+
+@pytest.mark.slow
+@pytest.mark.pipeline
+def test_after_a_new_game_and_study_dvc_runs_no_stage_but_code(finished, tmp_path):
+    copy = copy_of(finished, tmp_path / "copy")
+    write(copy / "slim_rl/games/chess/__init__.py", "PIECES = 32\n")
+    write(copy / "slim_rl/studies/luck/plan.py", "LUCK = 1\n")
+    again = repro(copy).stdout
+    assert "Running stage 'code'" in again and again.count("Running stage") == 1
+    assert again.count("didn't change, skipping") == len(SECTIONS)

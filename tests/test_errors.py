@@ -25,11 +25,11 @@ def parameters(tmp_path, **sections):
 @pytest.mark.parametrize(
     ("section", "values", "sentence"),
     [
-        ("train", {"learning_rat": 1}, "there is no parameter train.learning_rat; is it learning_rate that was meant?"),
-        ("trian", {}, "there is no parameter trian; is it train that was meant?"),
+        ("train", {"learning_rat": 1}, "there is no parameter train.learning_rat; did you mean learning_rate?"),
+        ("trian", {}, "there is no parameter trian; did you mean train?"),
         ("train", {"learning_rate": -1}, "train.learning_rate is -1: Input should be greater than 0"),
         ("games", {"matching": {"size": 9}}, "games.matching.size is 9: Input should be less than or equal to 8"),
-        ("games", {"matching": {"sise": 3}}, "there is no parameter games.matching.sise; is it size that was meant?"),
+        ("games", {"matching": {"sise": 3}}, "there is no parameter games.matching.sise; did you mean size?"),
         ("games", {"matching": {"scale_range": [5, 2]}}, "scale_range must be two numbers with 1 <= low <= high"),
         (
             "games",

@@ -1,7 +1,6 @@
-"""One run with its own parameters: params.yaml comes back whatever happens, and `make clean` asks first."""
+"""One run with its own parameters: they are in run.yaml, params.yaml is never written; and `make clean` asks first."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slim_rl.config import load_config
+from slim_rl.config import RUN, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.players.config import Price
 from slim_rl.players.ledger import Ledger
-from stages import clean
-from stages.workspace import SET_ASIDE, overridden, sole_run
+from stages import clean, code
+from stages.workspace import composed_run, sole_run
 
 ROOT = Path(__file__).parents[1]
 ORIGINAL = "games: {kuhn: {seating: [policy, policy]}}  # mine\ntrain: {steps: 3}\n"
@@ -28,61 +27,38 @@ def workspace(tmp_path, monkeypatch):
     (tmp_path / "params.yaml").write_text(ORIGINAL)
     for name in ("conf", "stages"):
         (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
+    yield tmp_path
+    assert (tmp_path / "params.yaml").read_text().startswith(ORIGINAL)
 
 
-def test_parameters_hold_for_one_run_and_the_file_comes_back_byte_for_byte(workspace):
-    with overridden({"train.steps": 7, "slime.directory": "here"}, "tictactoe"):
-        config = load_config()
+def test_a_run_has_its_own_parameters_and_the_next_one_follows_params_yaml(workspace):
+    with composed_run("tictactoe", {"train.steps": 7, "slime.directory": "here"}) as config:
         assert list(config.games) == ["tictactoe"]
         assert (config.train.steps, config.train.games_per_step, config.slime.directory) == (7, 256, "here")
-        assert "when the run ends" in (workspace / "params.yaml").read_text()
-    assert (workspace / "params.yaml").read_text() == ORIGINAL and not SET_ASIDE.exists()
+        code.main()  # as DVC starts it in this run
+        assert load_config() == config and "parameter train.steps 7" in Path("data/code/train.txt").read_text()
+    assert load_config() == config, "for `dvc repro --single-item`"
+    code.main()  # as a bare `dvc repro` starts it
+    assert (list(load_config().games), load_config().train.steps) == (["kuhn"], 3)
+    (workspace / "params.yaml").write_text(ORIGINAL + "seed: 5\n")
+    code.main()
+    assert load_config().seed == 5
 
 
 @pytest.mark.parametrize(
-    ("parameters", "sentence"),
+    ("parameters", "named"),
     [
-        ({"train.stepz": 3}, "there is no parameter train.stepz"),
-        ({"train.steps.more": 3}, "train.steps.more cannot be set: steps is not a section"),
+        ({"train.stepz": 3}, "train.stepz; did you mean steps?"),
+        ({"train.step": 3}, "train.step; did you mean steps?"),
+        ({"train.steps.more": 3}, "train.steps.more"),
     ],
 )
-def test_a_wrong_parameter_is_named_and_the_file_comes_back(workspace, parameters, sentence):
-    with pytest.raises(UserError, match=sentence), overridden(parameters):
+def test_a_wrong_parameter_is_named_and_the_last_run_stays(parameters, named):
+    code.main()
+    before = RUN.read_text(), Path("data/code/train.txt").read_text()
+    with pytest.raises(UserError, match=named), composed_run(settings=parameters):
         pass
-    assert (workspace / "params.yaml").read_text() == ORIGINAL
-
-
-@pytest.mark.parametrize(
-    ("profile", "sentence"),
-    [("# nothing yet\n", None), ("train: [1", "is not valid YAML"), ("- train", "must have sections such as `train:`")],
-)
-def test_a_damaged_profile_is_told_in_a_sentence_and_an_empty_one_changes_nothing(workspace, profile, sentence):
-    (workspace / "conf").unlink()
-    (workspace / "conf").mkdir()
-    (workspace / "conf/mine.yaml").write_text(profile)
-    if sentence is None:
-        with overridden({}, "mine"):
-            assert load_config().train.steps == yaml.safe_load(ORIGINAL)["train"]["steps"]
-    else:
-        with pytest.raises(UserError, match=sentence), overridden({}, "mine"):
-            pass
-    assert (workspace / "params.yaml").read_text() == ORIGINAL
-
-
-def test_damaged_parameters_are_told_in_a_sentence_under_a_profile_too(workspace):
-    (workspace / "params.yaml").write_text("train: [1")
-    with pytest.raises(UserError, match="is not valid YAML"), overridden({}, "tictactoe"):
-        pass
-
-
-def test_the_next_run_puts_back_what_a_killed_run_set_aside(workspace):
-    code = "import os, stages.workspace as w\nwith w.overridden({'train.steps': 7}): os.kill(os.getpid(), 9)"
-    killed = subprocess.run([sys.executable, "-c", code])
-    assert killed.returncode == -signal.SIGKILL
-    assert load_config().train.steps == 7
-    with overridden({}):
-        assert (workspace / "params.yaml").read_text() == ORIGINAL
+    assert (RUN.read_text(), Path("data/code/train.txt").read_text()) == before
 
 
 def test_a_second_run_waits_for_the_first(workspace):
@@ -97,12 +73,12 @@ def test_a_second_run_waits_for_the_first(workspace):
 
 @pytest.fixture
 def fake_dvc(workspace, monkeypatch):
-    """Puts a `dvc` on the path that records its arguments and parameters, and then runs `then`."""
+    """Puts a `dvc` on the path that records its arguments and the parameters of the run, and then runs `then`."""
 
     def make(then: str) -> None:
         (workspace / "bin").mkdir()
         script = workspace / "bin/dvc"
-        script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp params.yaml seen.yaml\n{then}\n')
+        script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp run.yaml seen.yaml\n{then}\n')
         script.chmod(0o755)
         monkeypatch.setenv("PATH", f"{workspace / 'bin'}:{os.environ['PATH']}")
 
@@ -117,17 +93,17 @@ def run(*arguments: str) -> subprocess.Popen:
 
 def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspace, fake_dvc):
     fake_dvc("exit 3")
-    process = run("kuhn", "--set", "train.steps=10", "--dvc=--force train")
+    process = run("kuhn", "--set", "train.steps=10 slime.arguments=[a, b]", "--dvc=--force train")
     process.communicate()
     assert process.returncode == 3
     assert (workspace / "arguments").read_text() == "repro --force train\n"
     seen = yaml.safe_load((workspace / "seen.yaml").read_text())
     assert seen["train"]["steps"] == 10 and seen["train"]["games_per_step"] == 64
+    assert seen["slime"]["arguments"] == ["a", "b"]
     process = run("--set", "seed=1", "--experiment", "seed-1")
     process.communicate()
     assert (workspace / "arguments").read_text() == "exp run --temp --name seed-1\n"
     assert yaml.safe_load((workspace / "seen.yaml").read_text())["seed"] == 1
-    assert (workspace / "params.yaml").read_text() == ORIGINAL
 
 
 def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(workspace, fake_dvc):
@@ -139,10 +115,10 @@ def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(worksp
     git(["git", *identity, "commit", "-qm", "begin"])
     head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
     ref = f"refs/exps/{head[:2]}/{head[2:]}/seed-1"
-    keep = (
-        "echo 1 > dvc.lock; git add params.yaml dvc.lock; made=$(git %s commit-tree $(git write-tree) -p HEAD -m made)"
-    )
-    fake_dvc(f"{keep % ' '.join(identity)}; git update-ref {ref} $made; git reset -q; rm dvc.lock")
+    # As DVC keeps an experiment: a commit with a lock that has the digests of the stages' outputs.
+    lock = 'echo "stages: {code: {outs: [{path: run.yaml, md5: $(md5sum < run.yaml | cut -c1-32)}]}}" > dvc.lock'
+    commit = f"git {' '.join(identity)} commit-tree $(git write-tree) -p HEAD -m made"
+    fake_dvc(f"{lock}\ngit add params.yaml dvc.lock\ngit update-ref {ref} $({commit})\ngit reset -q\nrm dvc.lock")
     assert run("--set", "seed=1", "--experiment", "seed-1").wait(60) == 0
     (workspace / "arguments").unlink()
     (workspace / "notes.md").write_text("No run reads this.")
@@ -161,7 +137,7 @@ def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(
     """DVC runs it in a folder of its own, which it removes at the end; another one after a kill."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     code = (
-        "from slim_rl.players.services import ledgers; from slim_rl.runtime.work import work_root; "
+        "from slim_rl.players.services import ledgers; from slim_rl.runtime.code import work_root; "
         "(ledgers() / 'partner').mkdir(parents=True); (work_root() / 'train/0123').mkdir(parents=True)"
     )
     fake_dvc(f'mkdir temporary && cd temporary && {sys.executable} -c "{code}" && cd .. && rm -r temporary')
@@ -169,16 +145,15 @@ def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(
     assert (workspace / ".work/services/partner").is_dir() and (workspace / ".work/train/0123").is_dir()
 
 
-def test_an_interrupted_run_ends_dvc_before_the_parameters_come_back(workspace, fake_dvc):
-    fake_dvc("trap 'sleep 0.5; cp params.yaml last.yaml; exit 1' TERM\nsleep 60 & wait")
+def test_an_interrupted_run_ends_dvc(workspace, fake_dvc):
+    fake_dvc("trap 'sleep 0.5; touch ended; exit 1' TERM\nsleep 60 & wait")
     process = run("kuhn")
     while not (workspace / "seen.yaml").exists():
         time.sleep(0.05)
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert errors.startswith("Interrupted.") and process.returncode == 1
-    assert (workspace / "last.yaml").read_text() == (workspace / "seen.yaml").read_text() != ORIGINAL
-    assert (workspace / "params.yaml").read_text() == ORIGINAL
+    assert (workspace / "ended").exists()
 
 
 def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):

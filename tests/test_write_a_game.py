@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slim_rl.config import Config, load_config
-from slim_rl.runtime import work
-from slim_rl.runtime.work import work_folder
+from slim_rl.config import Config
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/write-a-game.md").read_text(encoding="utf-8")
@@ -45,37 +43,6 @@ def run_all(run_stage, parameters):
 def test_the_module_has_at_most_60_lines_and_the_parameters_are_valid(workspace):
     assert len(blocks("python")[0].splitlines()) <= 60
     assert "guess" in Config.model_validate(yaml.safe_load(blocks("yaml")[0])).games
-
-
-def own_code(run_stage):
-    """What the stages depend on, and a folder of unfinished work."""
-    run_stage("own_code")
-    return Path("data/own-code.txt").read_text(), work_folder(Path(".work"), *load_config().own_code())
-
-
-def test_an_edit_of_the_users_own_code_is_seen_wherever_it_is(workspace, run_stage, monkeypatch):
-    """Not only in the module that a parameter names: in its whole package."""
-    monkeypatch.setattr(work, "_PACKAGE", workspace / "ours")  # our own code takes long to read, and stays as it is
-    for folder, source in (("cards", "guess.py"), ("league", ROOT / "slim_rl/studies/accuracy/parameters.py")):
-        Path(folder, "inner").mkdir(parents=True)
-        Path(folder, "__init__.py").touch()
-        shutil.copy(source, Path(folder, "inner", "parameters.py" if folder == "league" else "game.py"))
-    train = {"advantage": "pieces:keep", "filters": ["pieces:keep"]}
-    parameters = {"games": {"cards.inner.game": {}}, "studies": {"league.inner": {}}, "train": train}
-    Path("params.yaml").write_text(yaml.safe_dump(parameters))
-    for edited in map(Path, ("cards/rules.py", "pieces.py", "league/shared.py")):
-        edited.write_text("LIMIT = 3\n")
-        before = own_code(run_stage)
-        edited.write_text("# a comment changes nothing\nLIMIT = 3\n")
-        assert own_code(run_stage) == before
-        edited.write_text("LIMIT = 4\n")
-        after = own_code(run_stage)
-        assert after[0] != before[0] and after[1] != before[1], edited
-
-
-def test_our_own_games_and_studies_are_not_the_users_code():
-    config = Config.model_validate(yaml.safe_load((ROOT / "params.yaml").read_text()))
-    assert config.own_code() == []
 
 
 @pytest.mark.slow

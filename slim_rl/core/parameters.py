@@ -1,7 +1,8 @@
 """The base classes of all parameters. Each room and each game derives its own section."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,6 +11,10 @@ class Section(BaseModel):
     """A part of `params.yaml`: frozen, and without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def files(self) -> list[Path]:
+        """The files that a stage reads because of these parameters."""
+        return [value for _, value in self if isinstance(value, Path)]
 
 
 PlayerName = Annotated[str, Field(pattern=r"^(policy|pool|\w[\w-]*|checkpoint:.+|service:\w+)$")]
@@ -31,6 +36,9 @@ class RewardConfig(Section):
 class GameParameters(Section):
     """What every game has. A game derives its own from this."""
 
+    presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
+    """Parameters whose value decides others: by name and value, the values that others take where they are left out."""
+
     seating: tuple[PlayerName, ...] = ("policy",)
     """Who plays, in the order of the game's seats."""
     weight: float = Field(1.0, gt=0)
@@ -45,6 +53,16 @@ class GameParameters(Section):
     """null: the game's own."""
     max_turns: int = Field(20, ge=1)
     """Turns of all seats together. A game that reaches it is truncated."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_what_presets_say(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        decided: dict[str, Any] = {}
+        for name, values in cls.presets.items():
+            decided |= values.get(str(given.get(name)), {})
+        return {**decided, **given}
 
     @model_validator(mode="after")
     def _the_policy_plays(self) -> "GameParameters":

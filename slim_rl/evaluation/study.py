@@ -70,16 +70,13 @@ class Report:
 
 
 class Plan(Protocol):
-    """What to play. `finish` and `inputs` are optional."""
+    """What to play. `finish` is optional. Files that it reads, besides tasks and checkpoints, are its parameters' `files`."""
 
     def series(self, run: "Evaluation") -> "list[Series]":
         """The series of a game, in the order in which they are played. It loads no model and reads no episode."""
 
     def finish(self, run: "Evaluation") -> None:
         """Write to `run.folder` what is computed or copied rather than played, after all series."""
-
-    def inputs(self, parameters: Section) -> Sequence[Path]:
-        """Files that `series` and `finish` read, besides tasks and checkpoints."""
 
 
 class Reporting(Protocol):

@@ -76,7 +76,7 @@ class ModelConfig(Section):
     base: str = "tiny"
     """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint with a chat template, by path or hub name; or
     a `.gguf` file, which is dequantised."""
-    layers: int = Field(3, ge=1)
+    layers: int = Field(4, ge=1)
     """Of the tiny model."""
     hidden_size: int = Field(128, ge=32)
     """Of the tiny model."""

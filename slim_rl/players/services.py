@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger, price_of
-from slim_rl.runtime.work import work_root
+from slim_rl.runtime.code import work_root
 
 if TYPE_CHECKING:
     from slim_rl.players.chat import ChatService

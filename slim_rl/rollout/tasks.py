@@ -21,8 +21,8 @@ _BATCH = 1024
 
 
 def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
-    """The games file of a game below `folder`: `GAME/train.jsonl`."""
-    return folder / file_name(game.name) / f"{purpose}.{game.parameters.format}"
+    """The games file of a game below `folder`: `train/GAME.jsonl`."""
+    return folder / purpose / f"{file_name(game.name)}.{game.parameters.format}"
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

@@ -3,8 +3,6 @@
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -72,19 +70,8 @@ def _own(path: str, what: str) -> ModuleType:
         missing = path
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
-            raise  # the user's module lacks one
+            raise ValueError(f"the module {path} cannot be imported: {error}") from error
         missing = error.name
+    except Exception as error:  # whatever the user's module does
+        raise ValueError(f"the module {path} cannot be imported: {type(error).__name__}: {error}") from error
     raise ValueError(f"there is no {what} (Python finds no module {missing!r}; is it on PYTHONPATH?)")
-
-
-def own_files(paths: Iterable[str]) -> list[Path]:
-    """The files and folders of the user's own code: for each import path its whole top-level module or package."""
-    ours = __name__.partition(".")[0]
-    found: list[Path] = []
-    for name in sorted({path.replace(":", ".").partition(".")[0] for path in paths} - {ours, ""}):
-        spec = find_spec(name)
-        if spec and spec.submodule_search_locations:
-            found += map(Path, spec.submodule_search_locations)
-        elif spec and spec.has_location and spec.origin:
-            found.append(Path(spec.origin))
-    return found

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from slim_rl.runtime.work import WORK_VARIABLE, work_root
+from slim_rl.runtime.code import WORK_VARIABLE, work_root
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.config import SlimeConfig
 from slim_rl.slime.parameters import RunParameters

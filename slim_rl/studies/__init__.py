@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any, Literal
 
 from slim_rl.core.parameters import Section
-from slim_rl.runtime.imports import module_of
+from slim_rl.runtime.code import module_file
+from slim_rl.runtime.imports import folders_in, module_of
 
 
 def study_parameters(name: str, values: Any) -> Section:
@@ -30,7 +31,21 @@ def parameters_of(name: str, studies: Mapping[str, Section]) -> Section:
 
 def load_study(name: str, part: Literal["parameters", "plan", "reporting"]) -> ModuleType:
     """A module of a study, or the only one. Raises ValueError: there is no such study."""
-    return module_of(__name__, "study", name, f".{part}", needs=_NEEDS[part])
+    return module_of(__name__, "study", name, f".{part}", needs=PARTS[part])
 
 
-_NEEDS = {"parameters": ("Parameters",), "plan": ("series",), "reporting": ("report",)}
+def study_module(name: str, part: str) -> str:
+    """The name of a module of a study, or of the only one."""
+    if name in folders_in(__name__):
+        return f"{__name__}.{name}.{part}"
+    return f"{name}.{part}" if _in_parts(name) else name
+
+
+def _in_parts(name: str) -> bool:
+    """Whether a study of the user's own is a package, not one module."""
+    file = module_file(name)
+    return file is None or file.name == "__init__.py"
+
+
+PARTS = {"parameters": ("Parameters",), "plan": ("series",), "reporting": ("report",)}
+"""The modules of a study, and what each must define."""

@@ -20,8 +20,8 @@ class WarmstartConfig(Section):
 
     checkpoint: bool = False
     """Whether a checkpoint that `model.base` names imitates, too. If not, training starts from it as it is."""
-    demonstrations: int = Field(28_800, ge=1)
-    batch: int = Field(8, ge=1)
+    demonstrations: int = Field(32_000, ge=1)
+    batch: int = Field(32, ge=1)
     """Demonstrations per optimiser step."""
     learning_rate: float | None = Field(None, gt=0, le=10)
     """null: 2.5e-3 for the tiny model, which Muon trains, and 3e-4 for a checkpoint, which AdamW trains."""
@@ -54,9 +54,9 @@ class TrainConfig(Section):
     backend: Literal["local", "slime"] = "local"
     """`local`: this machine; `slime`: SLIME on a cluster, see the section `slime`."""
     steps: int = Field(100, ge=1)
-    games_per_step: int = Field(8, ge=1)
+    games_per_step: int = Field(16, ge=1)
     """Groups per step. All episodes of a group play the same task."""
-    samples_per_game: int = Field(16, ge=1)
+    samples_per_game: int = Field(8, ge=1)
     """Episodes per group."""
     temperature: float = Field(1.0, gt=0)
     filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")

@@ -33,7 +33,7 @@ def prefect(finished, tmp_path_factory):
 def stages_of(prefect: Prefect, run: str) -> dict[str, str]:
     [stages] = prefect.artifacts("stages", run)
     did = {row["stage"]: row["did"] for row in json.loads(stages)}
-    assert did.pop("own_code") == "ran"  # it always runs
+    assert did.pop("code") == "ran"  # it always runs
     return did
 
 
@@ -91,7 +91,7 @@ def test_a_cancelled_run_ends_its_processes_and_is_resumed_and_a_second_run_skip
     settings = [part for name, value in parameters.items() for part in ("--set", f"{name}={value}")]
     command = [sys.executable, "-m", "stages.run", *settings]
     repro = subprocess.run(command, cwd=prefect.workspace, env=environment(), capture_output=True, text=True)
-    assert repro.stdout.count("Running stage") == 1, "more than own_code"
+    assert repro.stdout.count("Running stage") == 1, "more than code"
 
 
 # The evaluation with a partner behind a server that fails.
@@ -186,9 +186,7 @@ def test_a_wrong_key_ends_the_flow_with_a_sentence_and_the_key_is_nowhere(prefec
 def test_missing_episodes_are_named_and_the_next_run_plays_just_these(prefect, evaluation, serve):
     server = serve("--faults", "1", "--kinds", "500")
     set_up(evaluation, server.url, boards=3, max_retries=0)
-    more = (
-        "e.check_services = lambda: None\ne.play_batch = e.play_batch.with_options(retries=1, retry_delay_seconds=0.1)"
-    )
+    more = "from stages import ready\nready.check = lambda config: None\ne.play_batch = e.play_batch.with_options(retries=1, retry_delay_seconds=0.1)"
     play(prefect, evaluation, more).wait()
     assert server.counts()["calls"] == 6  # three episodes, each tried again once
     assert (

@@ -14,7 +14,6 @@ from slim_rl.core.errors import UserError
 from slim_rl.players import ledger
 from slim_rl.players.config import Price
 from slim_rl.players.ledger import Ledger, price_of
-from slim_rl.runtime import work
 from stages.services import services_of
 
 ASK = [{"role": "user", "content": "Say [accept]."}]
@@ -62,11 +61,12 @@ def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path):
 
 def test_an_edit_of_the_code_resets_no_budget(serve, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(work, "_PACKAGE", tmp_path)  # the code that work folders depend on
+    monkeypatch.syspath_prepend(str(tmp_path))
     server = serve()
-    games = {"kuhn": {"seating": ["policy", "policy"]}}
+    Path("mine.py").write_text("from slim_rl.games.kuhn import Parameters, taskset\n")
+    games = {"mine": {"seating": ["policy", "policy"]}}
     for edit, steps, calls in ("a = 1", 7, 1), ("a = 2", 7, 0), ("a = 2", 8, 1):
-        (tmp_path / "core").write_text(edit)
+        Path("mine.py").write_text(f"from slim_rl.games.kuhn import Parameters, taskset\n{edit}\n")
         service = server.config(max_cost_dollars=0.0016)  # enough for one call
         config = Config(games=games, services={"partner": service}, train={"steps": steps})
         before = server.counts()["calls"]

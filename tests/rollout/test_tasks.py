@@ -51,8 +51,8 @@ def test_jsonl_and_parquet_hold_the_same_tasks(tmp_path, name, parameters):
 
 def test_the_file_of_a_game_has_its_name_and_format(tmp_path):
     nim = game_of("textarena:Nim-v0", seating=["policy", "policy"], format="parquet")
-    assert tasks_path(tmp_path, nim, "train") == tmp_path / "textarena-Nim-v0/train.parquet"
-    assert tasks_path(tmp_path, game_of("matching"), "evaluate") == tmp_path / "matching/evaluate.jsonl"
+    assert tasks_path(tmp_path, nim, "train") == tmp_path / "train/textarena-Nim-v0.parquet"
+    assert tasks_path(tmp_path, game_of("matching"), "evaluate") == tmp_path / "evaluate/matching.jsonl"
 
 
 def test_on_the_fly_a_task_is_a_seed_and_always_the_same_board():

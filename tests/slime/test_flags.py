@@ -18,14 +18,13 @@ from slime.utils.arguments import get_slime_extra_args_provider
 from slime.utils.http_utils import init_http_client
 from transformers import AutoConfig, AutoTokenizer
 
-from slim_rl.config import Config
+from slim_rl.config import Config, composed
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.command import environment
 from slim_rl.slime.folder import prepare
 from slim_rl.slime.model_arguments import config_arguments, script_arguments
 from slim_rl.slime.parameters import RunParameters
 from stages import base_model
-from stages.workspace import composed
 from tests.slime.checkpoints import qwen_checkpoint
 from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
 
@@ -44,8 +43,8 @@ DOCUMENTED = ["--partial-rollout", "--use-rollout-routing-replay", "--rollout-to
 def parameters_of(profile, monkeypatch, **slime):
     """Those of params.yaml with a profile laid over it."""
     monkeypatch.chdir(ROOT)
-    values = composed(yaml.safe_load(Path("params.yaml").read_text()), profile)
-    values["slime"] = {**(values["slime"] or {}), "directory": SLIME_DIR, **slime}
+    values = composed(profile)
+    values["slime"] = {**values.get("slime", {}), "directory": SLIME_DIR, **slime}
     values["train"]["wandb_project"] = "p"
     return RunParameters.of(Config.model_validate(values))
 
@@ -75,7 +74,7 @@ def begun(tmp_path, monkeypatch):
         folder = tmp_path / Path(parameters.model.base).name
         folder.mkdir()
         qwen_checkpoint(folder)
-        values = composed(yaml.safe_load((ROOT / "params.yaml").read_text()), profile)
+        values = composed(profile)
         values["model"]["base"], values["slime"]["directory"] = str(folder), SLIME_DIR
         monkeypatch.chdir(tmp_path)
         Path("data").symlink_to(ROOT / "data")

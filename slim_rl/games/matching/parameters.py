@@ -1,6 +1,6 @@
 """Parameters of the matching game."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,13 @@ class Parameters(GameParameters):
     the cells, on private scales); with `stakes` the selection of boards tells a player nothing.
     """
 
+    presets: ClassVar = {
+        "selection": {
+            "dialop": dict(p_agent=0.4, p_rough=0.0, p_partner=0.4, scale_range=(1.0, 10.0), stake=1.25, patience=None,
+                           question_price=(0, 0)),
+            "stakes": {},
+        }
+    }  # fmt: skip
     seating: tuple[PlayerName, ...] = ("policy", "scripted")
     size: int = Field(3, ge=2, le=8)
     """Number of reviewers, and of papers."""
@@ -63,14 +70,6 @@ class Parameters(GameParameters):
     write_sums: bool = False
     """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in
     its head. For up to 3 reviewers, without private scales."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_the_selection(cls, given: object) -> object:
-        if isinstance(given, dict) and given.get("selection") == "dialop":
-            faithful = dict(p_agent=0.4, p_partner=0.4, scale_range=(1.0, 10.0), stake=1.25)
-            return {**faithful, **given}
-        return given
 
     @model_validator(mode="after")
     def _policy_asks(self) -> "Parameters":

@@ -1,5 +1,6 @@
 """Parameters of the study."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -18,9 +19,14 @@ FAITHFUL = {"size": 8, "selection": "dialop"}
 """Parameters of the boards that people played."""
 
 
+HUMAN = Path("data/human/human_games.jsonl")
+"""What people played."""
+
+
 class Parameters(Section):
     references: tuple[ReferenceName, ...] = (
-        "random", "own-view", "bayes", "asks-all-random", "asks-all-table", "greedy", "optimal",
+        "random", "own-view", "bayes", "asks-all-random", "asks-all-table", "asks-all-unknown", "asks-all-useful", "greedy",
+        "optimal",
     )  # fmt: skip
     """References on the held-out boards; `bayes`, which the verdict needs, plays also if it is not named."""
     human_references: tuple[ReferenceName, ...] = ("random", "own-view")
@@ -31,6 +37,9 @@ class Parameters(Section):
     transfer_games: int = Field(256, ge=0)
     """Boards of each game not seen in training: other wordings, another order of words, a partner that tells nothing,
     one that knows nothing. 0 leaves them out. No service plays them."""
+
+    def files(self) -> list[Path]:
+        return [HUMAN]
 
 
 def board_of(game: NamedGame) -> matching.Parameters:

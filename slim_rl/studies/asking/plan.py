@@ -4,13 +4,11 @@ did."""
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.game import Task
 from slim_rl.core.message import heard, said
-from slim_rl.core.parameters import Section
 from slim_rl.core.player import Player
 from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import NamedGame, policy_seats
@@ -23,9 +21,8 @@ from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.store import Store
 from slim_rl.studies.asking import transfer
 from slim_rl.studies.asking.forced import Free, as_many, asks_on, asks_unknown, forbidden, given
-from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, Parameters, board_of
+from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, HUMAN, Parameters, board_of
 
-HUMAN = Path("data/human/human_games.jsonl")
 PROBED = 64
 """Held-out boards on which the partner's shyness is tested."""
 _OF_BOARDS = {"size", "selection", "p_agent", "p_rough", "p_partner", "scale_range", "stake"}
@@ -144,10 +141,6 @@ def finish(run: Evaluation) -> None:
     """What people did on their boards, as episodes of the series `human-boards`."""
     episodes = [_people(run.game.name, task) for task in human_games(HUMAN)]
     write_shard(run.folder / "human-boards/humans/00000.parquet", episodes)
-
-
-def inputs(parameters: Section) -> Sequence[Path]:
-    return [HUMAN]
 
 
 def _people(game: str, task: Task) -> Episode:

@@ -1,34 +1,22 @@
-"""Work folders belong to what the work depends on, and stay."""
+"""Work folders belong to what the work depends on, and stay; of Python files only the code counts."""
 
-import shutil
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
-from slim_rl.runtime import work
-from slim_rl.runtime.work import fingerprint, work_folder
+from slim_rl.runtime.code import fingerprint, work_folder
 
-GAMES = "games/kuhn/theory.py"
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A copy of the package, whose code the folders belong to."""
-    source = Path(work.__file__).parents[1]
-    shutil.copytree(source / "games/kuhn", tmp_path / "package/games/kuhn")
-    monkeypatch.setattr(work, "_PACKAGE", tmp_path / "package")
-    return tmp_path / "package"
+CODE = '"""Doc."""\ndef one():\n    return 1\n'
 
 
-def test_unfinished_work_belongs_to_its_inputs_and_none_is_ever_deleted(tmp_path, package):
+def test_unfinished_work_belongs_to_its_inputs_and_none_is_ever_deleted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "input").write_text("one")
-    first = work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input")
+    first = work_folder("train", {"a": 1}, tmp_path / "input")
     (first / "ledger.jsonl").write_text("paid")
-    assert work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input") == first
+    assert work_folder("train", {"a": 1}, tmp_path / "input") == first
     (tmp_path / "input").write_text("two")
-    second = work_folder(tmp_path / "work", {"a": 1}, tmp_path / "input")
-    third = work_folder(tmp_path / "work", {"a": 2}, tmp_path / "input")
+    second, third = (work_folder("train", {"a": n}, tmp_path / "input") for n in (1, 2))
     assert len({first, second, third}) == 3
     assert (first / "ledger.jsonl").read_text() == "paid"
 
@@ -41,13 +29,12 @@ def test_unfinished_work_belongs_to_its_inputs_and_none_is_ever_deleted(tmp_path
         ("return", "return 1 + ", False),
     ],
 )
-def test_code_changes_the_folder_and_words_about_it_do_not(tmp_path, package, old, new, same):
-    file = package / "games/kuhn/theory.py"
-    before = work_folder(tmp_path / "work", {})
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    assert (work_folder(tmp_path / "work", {}) == before) == same
+def test_code_changes_a_fingerprint_and_words_about_it_do_not(tmp_path, old, new, same):
+    file = tmp_path / "theory.py"
+    file.write_text(CODE)
+    before = fingerprint(tmp_path)
+    file.write_text(CODE.replace(old, new, 1))
+    assert (fingerprint(tmp_path) == before) == same
 
 
 def test_a_string_that_is_used_is_code(tmp_path):

