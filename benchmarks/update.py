@@ -24,7 +24,8 @@ from slim_rl.core.episode import TokenTrace
 from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.runtime.cli import argument_parser
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.grpo import TrainedSequence, _optimizers, update
+from slim_rl.training.grpo import make_optimizers
+from slim_rl.training.update import TrainedSequence, update
 
 SAMPLED, HEARD, TURNS = 12, 20, (2, 7)
 LIKE_FOR_LIKE = {"bf16": False, "gradient_checkpointing": False}
@@ -80,7 +81,7 @@ class Ours(TrainerCallback):
     def __init__(self, model: PreTrainedModel, sequences: list[TrainedSequence]):
         self.config = TrainConfig(learning_rate=1e-6)
         self.model, self.sequences = copy.deepcopy(model), sequences
-        self.optimizers = _optimizers(self.config, self.model)
+        self.optimizers = make_optimizers(self.config, self.model)
         self.seconds, self.peer_seconds, self.metrics = [], [], []
 
     def on_step_begin(self, *_, **__):

@@ -96,16 +96,6 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_pool_has_snapshots(self) -> "Config":
-        if "pool" not in self.players:
-            return self
-        if not (self.train.snapshot_every and self.train.pool_size and self.train.backend == "local"):
-            raise ValueError(
-                "the player pool needs train.snapshot_every, a train.pool_size above 0 and train.backend: local"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _slime_can_do_it(self) -> "Config":
         if self.train.backend != "slime":
             return self
@@ -121,8 +111,6 @@ class Config(Section):
             )
         if self.train.optimizer == "muon":
             raise ValueError("train.optimizer: muon needs train.backend: local")
-        if self.train.trained_layers:
-            raise ValueError("train.trained_layers needs train.backend: local")
         if "no_failed_episode" not in self.train.filters:
             raise ValueError("train.filters must have no_failed_episode with train.backend: slime")
         return self

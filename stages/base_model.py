@@ -18,8 +18,10 @@ from slim_rl.runtime.code import work_folder
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
+from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, hold_out
+from slim_rl.training.imitation import imitate, length
+from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import Demonstrations, Tree, encode_tree, hold_out, imitate, length, tiny_qwen
 from stages.dependencies import lines
 
 OUTPUT = Path("models/base")

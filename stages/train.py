@@ -1,6 +1,5 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
-import copy
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,17 +38,14 @@ from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import copy_checkpoint, save_model
-from slim_rl.training.grpo import train
+from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
-from slim_rl.training.pool import SEAT
 from stages.dependencies import lines, values
 from stages.services import services_of
 
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
 ROLLOUTS, CURVES = Path("data/rollouts"), Path("reports/training")
-SHOWN_AS = {"reward": "reward/avg_batch_reward"}
-"""Metrics that the curves show under another name."""
 
 Games = Mapping[str, NamedGame]
 Tasks = Mapping[str, Sequence[Task]]
@@ -108,24 +104,22 @@ def slime_inputs(config: Config) -> dict[str, Any]:
 
 async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
     model, tokenizer = load_model(BASE)
-    reference = copy.deepcopy(model).eval() if config.train.kl_coefficient else None
-    made, temperature = config.model, config.train.temperature
-    renderer = renderer_of(made, tokenizer)
-    rules = PolicyRules(renderer, made.turn_tokens, temperature)
+    engine = LocalEngine(model)
+    rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():
-        context = model.config.max_position_embeddings
-        check_context(game, tasks[name], rules.renderer, context, made.turn_tokens)
+        check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
     benchmarks = config.evaluate.benchmarks
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
-    names = (config.players | seated) - {SEAT}
+    names = config.players | seated
     paid = service_makers(names, services)
-    fixed = {**paid, **checkpoint_makers(names, made, temperature)}
-
-    def seating(engines: Mapping[str, LocalEngine]) -> Seating:
-        policies = {name: rules.maker(engine, trained=name == "policy") for name, engine in engines.items()}
-        return Seating(games, {**fixed, **policies}, config.seed)
-
-    mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
+    others = {**paid, **checkpoint_makers(names, config.model, config.train.temperature)}
+    rollouts = Rollouts(
+        Mixture(tasks, {name: game.parameters.weight for name, game in games.items()}),
+        Seating(games, {**others, "policy": rules.maker(engine)}, config.seed),
+        config.concurrency,
+        bool(paid),
+        services.status if paid else str,
+    )
     measured = None
     if config.evaluate.every_steps:
         measured = Benchmarks(
@@ -133,11 +127,12 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
             config.evaluate.every_steps,
             config.seed,
             lambda temperature: replace(rules, temperature=temperature),
-            fixed,
+            others,
             config.concurrency,
             folder / "benchmarks",
             team,
         )
+    trainer = Trainer(config.train, engine, rollouts, folder, measured, team)
     project = config.train.wandb_project if team.leads else None
     with curves() as log, wandb_curves(project, folder) as log_too:
 
@@ -146,20 +141,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
                 log(metrics)
                 log_too(metrics)
 
-        await train(
-            config.train,
-            model,
-            reference,
-            mixture,
-            seating,
-            config.concurrency,
-            folder,
-            on_step,
-            bool(paid),
-            services.status if paid else str,
-            measured,
-            team,
-        )
+        await trainer.train(on_step)
     if team.leads:
         save_model(TRAINED, model, tokenizer)
 
@@ -196,7 +178,7 @@ def curves() -> Iterator[Callable[..., None]]:
             if step is not None:
                 live.step = step
             for name, value in metrics.items():
-                live.log_metric(SHOWN_AS.get(name, name), value)
+                live.log_metric(name, value)
             live.next_step()
 
         yield log
@@ -218,7 +200,7 @@ def wandb_curves(project: str | None, folder: Path) -> Iterator[Callable[[dict[s
         raise UserError("train.wandb_project needs the package wandb: pip install wandb==0.31.0.") from None
     with wandb.init(project=project, id=folder.name, dir=str(folder), resume="allow") as run:
         steps = itertools.count()
-        yield lambda metrics: run.log({SHOWN_AS.get(n, n): v for n, v in metrics.items()}, step=next(steps))
+        yield lambda metrics: run.log(metrics, step=next(steps))
 
 
 def publish_snapshots(folder: Path) -> None:

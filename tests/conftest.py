@@ -18,8 +18,9 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import renderer_for
+from slim_rl.training.demonstrations import Demonstrations
+from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import Demonstrations, tiny_qwen
 from tests.partner import PartnerServer
 from tests.settings import miniature
 from tests.workspaces import fresh_copy, repro

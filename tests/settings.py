@@ -87,7 +87,6 @@ def setting(name: str, seating: tuple[str, ...] = ("policy", "policy")) -> Setti
     config = Config.model_validate(
         {
             "games": {name: {"seating": seating, "max_turns": 8}},
-            "train": {"snapshot_every": 1, "pool_size": 2},
             "model": {"turn_tokens": 32, "context_tokens": 1500},
         }
     )

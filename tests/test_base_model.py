@@ -12,7 +12,8 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
 from slim_rl.games.matching import Parameters as Matching
 from slim_rl.training.checkpoint import save_model
-from slim_rl.training.warmstart import Demonstrations, tiny_qwen
+from slim_rl.training.demonstrations import Demonstrations
+from slim_rl.training.tiny import tiny_qwen
 from stages import base_model
 from tests.checkpoints import chat_checkpoint
 from tests.settings import miniature
@@ -86,13 +87,13 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
 
 def test_a_checkpoint_is_warm_started_if_asked_for(tmp_path, model, tokenizer, monkeypatch, run_stage):
     save_model(tmp_path / "mine", model, tokenizer)
-    warm = {"checkpoint": True, "demonstrations": 12, "batch": 4, "measure_every": 2}
+    warm = {"checkpoint": True, "demonstrations": 12, "batch": 4}
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)
     run_stage("base_model")
     loaded, _ = load_model(base_model.OUTPUT)
     assert not any((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
     measured = pd.read_csv(base_model.OUTPUT / "warmstart.csv")
-    assert measured["step"].tolist() == [0, 2, 3] and "right_after_0" in measured
+    assert measured["step"].tolist() == [0, 1, 2, 3] and "right_after_0" in measured
 
 
 def test_a_checkpoint_sees_games_of_any_length_from_the_start_and_is_measured_on_them(

@@ -214,8 +214,7 @@ class Taskset(ABC):
             ValueError: there is no player of this name; the sentence says which there are.
         """
         raise ValueError(
-            f"it has no player {name!r}, nor any other one without a model; there are policy, pool, checkpoint:PATH and "
-            "service:NAME"
+            f"it has no player {name!r}, nor any other one without a model; there are policy, checkpoint:PATH and service:NAME"
         )
 
     def chat_rules(self, seat: str) -> ChatRules | None:

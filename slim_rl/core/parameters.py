@@ -17,9 +17,8 @@ class Section(BaseModel):
         return [value for _, value in self if isinstance(value, Path)]
 
 
-PlayerName = Annotated[str, Field(pattern=r"^(policy|pool|\w[\w-]*|checkpoint:.+|service:\w+)$")]
-"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; `pool`, an earlier self
-(see `train.snapshot_every`); or a player that the game knows: `scripted`, `random`."""
+PlayerName = Annotated[str, Field(pattern=r"^(policy|\w[\w-]*|checkpoint:.+|service:\w+)$")]
+"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; or a player that the game knows: `scripted`, `random`."""
 
 
 class RewardConfig(Section):

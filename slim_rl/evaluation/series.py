@@ -179,5 +179,5 @@ class Evaluation:
         return Policy(engine, PolicyRules(renderer, self.model.turn_tokens, self.evaluate.temperature))
 
     def seated(self, player: str) -> tuple[str, ...]:
-        """The seating of training, with `player` for the policy and for its earlier selves."""
-        return tuple(player if name in ("policy", "pool") else name for name in self.game.parameters.seating)
+        """The seating of training, with `player` for the policy."""
+        return tuple(player if name == "policy" else name for name in self.game.parameters.seating)

@@ -19,7 +19,7 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
 
     `reward` of the policy, `truncated`, `sampled_tokens`; `unrewarded`, the number of episodes that ended without a
     reward, if there are any; and for each game `env/NAME/reward`, `env/NAME/episodes` and every metric that the game
-    reports, `env/NAME/METRIC`. A metric that ends in `_count` is also summed over all games: `reward/METRIC`.
+    reports, `env/NAME/METRIC`.
     """
     ended = [episode for episode in episodes if episode.rewards]
     if not ended:
@@ -29,8 +29,6 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
         "truncated": float(np.mean([e.status == "truncated" for e in ended])),
         "sampled_tokens": float(np.mean([sum(sum(t.loss_mask) for t in e.traces.values()) for e in ended])),
     }
-    for name in dict.fromkeys(name for e in ended for name in e.metrics if name.endswith("_count")):
-        means[f"reward/{name}"] = sum(e.metrics.get(name, 0.0) for e in ended)
     if unrewarded := sum(e.status in ("completed", "truncated") and not e.rewards for e in episodes):
         means["unrewarded"] = float(unrewarded)
     for game in dict.fromkeys(e.game for e in ended):

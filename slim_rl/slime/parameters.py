@@ -45,8 +45,8 @@ class RunParameters(Section):
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-_MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "trained_layers", "checkpoint_every",
-               "checkpoint_minutes", "snapshot_every", "pool_size", "wandb_project")  # fmt: skip
+_MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "checkpoint_minutes", "snapshot_every",
+               "wandb_project")  # fmt: skip
 """Parameters of `train` that may change while a run lasts: its length, and what the local backend alone reads."""
 
 

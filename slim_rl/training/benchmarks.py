@@ -47,19 +47,22 @@ class Benchmarks:
         """The metrics of all benchmarks; empty between intervals, unless it is the `last` evaluation."""
         if step % self._every_steps and not last:
             return {}
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, benchmark in self._benchmarks.items():
             episodes = await self._play(name, benchmark, self._games[name], step, engine)
             seats = {seat for seat, who in episodes[0].seating.items() if who == "policy"}
-            found |= {f"{name}/{metric}": v for metric, v in scores(episodes, seats, benchmark.pass_reward).items()}
+            metrics |= {
+                f"{name}/{metric}": v
+                for metric, v in scores(episodes, seats, self._games[name].taskset.pass_reward).items()
+            }
             engine.reset()
-        return found
+        return metrics
 
     async def _play(
         self, name: str, benchmark: BenchmarkConfig, game: NamedGame, step: int, engine: LocalEngine
     ) -> list[Episode]:
         policy = self._rules(benchmark.temperature).maker(engine, trained=False)
-        seating = Seating({game.name: game}, {**self._others, "policy": policy, "pool": policy}, self._seed)
+        seating = Seating({game.name: game}, {**self._others, "policy": policy}, self._seed)
         requests = [
             Request(f"{name}/{task.game_id}#{n}", game.name, task, game.parameters.seating, step, series=name)
             for task in game.taskset.tasks("evaluate", benchmark.tasks)

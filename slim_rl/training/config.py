@@ -26,8 +26,6 @@ class WarmstartConfig(Section):
     learning_rate: float | None = Field(None, gt=0, le=10)
     """null: 2.5e-3 for the tiny model, which Muon trains, and 3e-4 for a checkpoint, which AdamW trains."""
     warmup_steps: int = Field(100, ge=0)
-    weight_decay: float = Field(0.01, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
     stop_probability: float = Field(0.55, gt=0, lt=1)
     """Probability that a demonstrator who may end the game does so instead of taking one more turn. It takes
     1 / stop_probability - 1 turns before that on average."""
@@ -36,10 +34,6 @@ class WarmstartConfig(Section):
     stop_at: float | None = Field(None, gt=0, le=1)
     """Of a checkpoint: stop before the demonstrations are used up, once this share of a game's closings is right on
     demonstrations held out, after no turn, after one, after two, and so on. null: use all."""
-    measure_every: int = Field(50, ge=1)
-    """Of a checkpoint: steps between measurements of that share."""
-    checkpoint_every: int = Field(40, ge=1)
-    """Steps between checkpoints."""
 
     @model_validator(mode="after")
     def _every_seat_is_shown(self) -> "WarmstartConfig":
@@ -76,8 +70,6 @@ class TrainConfig(Section):
     see `slim_rl/training/advantages`."""
     divide_by_std: bool = True
     """For `group`: divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."""
-    role_baseline_decay: float = Field(0.95, ge=0, lt=1)
-    """For `role`: the decay of the moving average."""
     clip_low: float = Field(0.2, gt=0, lt=1)
     clip_high: float = Field(0.2, gt=0)
     kl_coefficient: float = Field(0.0, ge=0)
@@ -92,17 +84,11 @@ class TrainConfig(Section):
     model's sizes allow in 3 GB, at most 2048."""
     gradient_checkpointing: bool = False
     """Compute the activations of a layer again in the backward pass, which saves memory where sequences are long and
-    takes a third longer. It excludes that the prompt of a group is computed once. For the local backend."""
-    trained_layers: int | None = Field(None, ge=1)
-    """Train only so many last layers and the norm after them. null: the whole model."""
-    checkpoint_every: int = Field(1, ge=1)
-    """Steps between checkpoints."""
+    takes a third longer. Disables prompt sharing. For the local backend."""
     checkpoint_minutes: float = Field(0.0, ge=0)
-    """Minutes between checkpoints, at least. That of a large model is three times as large as the model."""
+    """Minutes between checkpoints, at least; 0: after each step. A checkpoint is three times as large as the model."""
     snapshot_every: int | None = Field(None, ge=1)
-    """Steps between frozen copies of the policy, from the first step on. They are opponents and are evaluated."""
-    pool_size: int = Field(0, ge=0)
-    """Number of recent snapshots in the opponent pool, which the player `pool` is drawn from."""
+    """Steps between frozen copies of the policy, from the first step on. They are evaluated."""
     wandb_project: str | None = None
     """Weights & Biases project that gets the training curves, too; needs the package wandb, with `backend: slime` in
     SLIME's Python. WANDB_MODE=offline writes them to disk alone."""
@@ -147,8 +133,6 @@ class BenchmarkConfig(Section):
     samples: int = Field(1, ge=1)
     """Episodes of each task; pass@k is known for k up to this."""
     temperature: float = Field(1.0, ge=0)
-    pass_reward: float = 1.0
-    """The least reward with which a task counts as solved."""
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.tiny import tiny_qwen
 from tests import echo
 from tests.babbler import Babbler, Caller, check_tokens
 
@@ -283,7 +283,7 @@ def test_slow_steps_of_many_dialogues_overlap(words, echo_renderer):
 
 
 def test_an_unknown_player_is_reported_with_those_that_exist(words, echo_renderer, tasks):
-    with pytest.raises(UserError, match=r"no player 'nobody'.* policy, pool, checkpoint:PATH and service:NAME"):
+    with pytest.raises(UserError, match=r"no player 'nobody'.* policy, checkpoint:PATH and service:NAME"):
         seating = with_tools(echo.EchoEngine(words), echo_renderer)
         asyncio.run(seating.play(replace(request(seating), seating=("nobody",))))
 

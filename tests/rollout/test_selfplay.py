@@ -18,7 +18,7 @@ from slim_rl.games.matching.partner import question
 from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, checkpoint_makers
 from slim_rl.training.checkpoint import save_model
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.tiny import tiny_qwen
 from tests.babbler import SENSIBLE, Babbler, check_tokens
 from tests.settings import Setting, setting
 

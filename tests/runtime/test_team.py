@@ -45,7 +45,7 @@ def workspace(made, tmp_path):
 
 def write(folder, processes, **changes):
     train = {"steps": 3, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001, **changes}
-    train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_every": 1, "checkpoint_minutes": 0}
+    train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_minutes": 0}
     warmstart = {"demonstrations": 321}  # the last step has one alone
     parameters = tiny("kuhn", train=train, warmstart=warmstart, processes=processes)
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))

@@ -427,8 +427,8 @@ def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_f
     trained, _ = load_model(Path("models/trained"))
     assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), model.parameters(), strict=True))
     assert [e.step for e in read_episodes(Path("data/rollouts"))] == [0, 1, 2]
-    curve = Path("reports/training/plots/metrics/reward/avg_batch_reward.tsv").read_text().split()
-    assert curve == ["step", "avg_batch_reward", "0", "0.0", "1", "0.1", "2", "0.2"]
+    curve = Path("reports/training/plots/metrics/reward.tsv").read_text().split()
+    assert curve == ["step", "reward", "0", "0.0", "1", "0.1", "2", "0.2"]
     (table,) = stages.analyze.held_out(games_file).values()  # the report shows it
     assert table.to_dict("list") == {"step": [0, 1, 2], "reward": [0.0, 0.2, 0.4]}
 

@@ -19,8 +19,9 @@ from slim_rl.games import load_games
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.context import Context
 from slim_rl.slime.samples import episodes as episodes_of
-from slim_rl.training.grpo import sequences, update
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.grpo import sequences
+from slim_rl.training.tiny import tiny_qwen
+from slim_rl.training.update import update
 from tests.babbler import Babbler
 from tests.echo import EchoEngine, echo_tokenizer
 from tests.settings import setting

@@ -21,7 +21,8 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.samples import request_of
-from slim_rl.training.grpo import TrainedSequence, sequences, update
+from slim_rl.training.grpo import sequences
+from slim_rl.training.update import TrainedSequence, update
 from tests.checkpoints import FAMILIES, chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
 from tests.slime.support import QWEN, SGLangShaped, answering, converted, data_source, router, server, slime_args

@@ -17,8 +17,8 @@ from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
 from slim_rl.studies.calls.forced import forced
 from slim_rl.studies.calls.plan import CALLER
+from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import tiny_qwen
 from tests.studies.runs import report_on, write
 
 PLAYERS = {  # calls and reward of each episode; what the arms earn

@@ -15,7 +15,7 @@ from slim_rl.players.config import ModelConfig
 from slim_rl.studies.matches.exact import solve
 from slim_rl.studies.matches.measures import Matches, elo
 from slim_rl.training.checkpoint import save_model
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.tiny import tiny_qwen
 from stages.compare import compared, runs
 from tests.settings import setting
 from tests.studies.runs import report_on, write, write_matches

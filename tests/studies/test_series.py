@@ -21,7 +21,7 @@ from slim_rl.rollout.shards import read_frame
 from slim_rl.rollout.store import Store
 from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.training.checkpoint import save_model
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.tiny import tiny_qwen
 from stages import analyze, compare, evaluate, games
 from tests.studies.runs import ECHO, solved, write
 from tests.workspaces import ROOT

@@ -8,7 +8,9 @@ import pytest
 import slim_rl.rollout.store
 from slim_rl.training import benchmarks, grpo
 from slim_rl.training.config import WarmstartConfig
-from slim_rl.training.warmstart import Demonstrations, encode_tree, imitate, tiny_qwen
+from slim_rl.training.demonstrations import Demonstrations, encode_tree
+from slim_rl.training.imitation import imitate
+from slim_rl.training.tiny import tiny_qwen
 from tests.settings import setting
 
 

@@ -13,13 +13,14 @@ import yaml
 from slim_rl.config import Config
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
+from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.training.benchmarks import Benchmarks, scores
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import BenchmarkConfig, TrainConfig
-from slim_rl.training.grpo import train
+from slim_rl.training.grpo import Rollouts, Trainer
 from stages.train import wandb_curves
 from tests.settings import merged, setting, tiny
 
@@ -39,14 +40,13 @@ def trained(model, folder, every_steps=2):
     def rules(temperature):
         return PolicyRules(at.renderer, 8, temperature)
 
-    def seating(engines):
-        return Seating({"kuhn": at.game}, {"policy": rules(1.0).maker(engines["policy"])}, seed=0)
-
     played = Benchmarks(
         {"held": BenchmarkConfig.model_validate(BENCHMARK)}, every_steps, 0, rules, {}, 16, folder / "benchmarks"
     )
-    tasks = Mixture({"kuhn": at.tasks}, {"kuhn": 1.0})
-    asyncio.run(train(CONFIG, model, None, tasks, seating, 16, folder, log.append, benchmarks=played))
+    engine = LocalEngine(model)
+    seating = Seating({"kuhn": at.game}, {"policy": rules(1.0).maker(engine)}, seed=0)
+    rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16)
+    asyncio.run(Trainer(CONFIG, engine, rollouts, folder, played).train(log.append))
     return log
 
 
@@ -129,7 +129,7 @@ def test_the_stage_logs_them(tmp_path, monkeypatch, taught, run_stage):
     assert metrics["step"] == 2 and 0 <= metrics["kuhn_eval"]["pass_rate"] <= 1
     rates = Path("reports/training/plots/metrics/kuhn_eval/pass_rate.tsv").read_text().splitlines()
     assert [line.split()[0] for line in rates[1:]] == ["0", "1", "2"]
-    assert Path("reports/training/plots/metrics/reward/avg_batch_reward.tsv").exists()
+    assert Path("reports/training/plots/metrics/reward.tsv").exists()
 
 
 def test_weights_and_biases_gets_the_same_curves(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_weights_and_biases_gets_the_same_curves(tmp_path, monkeypatch):
     with wandb_curves("mine", tmp_path) as log:
         log({"reward": 1.0})
         log({"loss": 2.0})
-    assert logged == [(0, {"reward/avg_batch_reward": 1.0}), (1, {"loss": 2.0})]
+    assert logged == [(0, {"reward": 1.0}), (1, {"loss": 2.0})]
     assert opened == [{"project": "mine", "id": tmp_path.name, "dir": str(tmp_path), "resume": "allow"}]
     monkeypatch.setitem(sys.modules, "wandb", None)
     with (

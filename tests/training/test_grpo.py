@@ -2,9 +2,7 @@
 
 import asyncio
 import copy
-import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Game
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.engines.engine import EngineFailed
+from slim_rl.engines.local import MIN_SHARED_TOKENS, LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
 from slim_rl.games.matching import Parameters as Matching
@@ -22,12 +21,14 @@ from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import grpo
+from slim_rl.training import update as updates
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.grpo import TrainedSequence, train
+from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import Muon, muon_and_adamw
-from slim_rl.training.warmstart import tiny_qwen
+from slim_rl.training.tiny import tiny_qwen
+from slim_rl.training.update import TrainedSequence
 
 SMALL = dict(
     steps=3,
@@ -43,8 +44,8 @@ GAMES = load_games(
 )
 
 
-def update(*arguments):
-    return asyncio.run(grpo.update(*arguments))
+def update(*arguments, **options):
+    return asyncio.run(updates.update(*arguments, **options))
 
 
 def seating(engine, renderer):
@@ -57,14 +58,14 @@ def mixture(*names):
     return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, **changes):
-    log = []
-    config = TrainConfig(**{**SMALL, **changes})
-
-    def make_seating(engines):
-        return seating(wrap(engines["policy"]), renderer)
-
-    asyncio.run(train(config, model, None, mixture(*games), make_seating, 64, folder, log.append, paid))
+def run(
+    model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, clock=lambda: 0.0, **changes
+):
+    """The log of a run, which ends with a state on disk."""
+    log, engine = [], LocalEngine(model)
+    rollouts = Rollouts(mixture(*games), seating(wrap(engine), renderer), 64, paid)
+    trainer = Trainer(TrainConfig(**{**SMALL, **changes}), engine, rollouts, folder, clock=clock)
+    asyncio.run(trainer.train(log.append))
     return log
 
 
@@ -222,9 +223,7 @@ def long_prompts(tokenizer):
 
 
 @pytest.mark.parametrize("microbatch_tokens", [None, 250])
-def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(
-    long_prompts, microbatch_tokens, monkeypatch
-):
+def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(long_prompts, microbatch_tokens):
     larger, trained = long_prompts
     reference = copy.deepcopy(larger)
     with torch.no_grad():
@@ -236,10 +235,9 @@ def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(
     )
     config = TrainConfig(kl_coefficient=0.3, max_grad_norm=1e9, microbatch_tokens=microbatch_tokens)
     noting, metrics, tokens = Noting(larger), [], []
-    for least in (1, grpo.MIN_SHARED_TOKENS, 10**9):
+    for least in (1, MIN_SHARED_TOKENS, 10**9):
         computed.clear()
-        monkeypatch.setattr(grpo, "MIN_SHARED_TOKENS", least)
-        metrics.append(update(config, larger, reference, [noting], trained))
+        metrics.append(update(config, larger, reference, [noting], trained, shared_tokens=least))
         tokens.append(sum(computed))
     apart = metrics.pop()
     for shared in metrics:
@@ -297,44 +295,24 @@ def test_the_same_seed_gives_the_same_numbers_and_what_was_sampled_is_trained_on
     assert len(log) == 3 and all(metrics["logprob_gap"] < 1e-4 for metrics in log)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_only_the_last_layers_are_trained_and_saved_and_a_killed_run_goes_on(
-    model, renderer, tmp_path, killed, optimizer
-):
-    options = dict(**QUICK, trained_layers=1, optimizer=optimizer, averaging_decay=0.5)
-    before, whole = copy.deepcopy(model), copy.deepcopy(model)
-    expected = run(whole, renderer, tmp_path / "whole", **options)
-    changed = {
-        name
-        for (name, old), new in zip(before.named_parameters(), whole.parameters(), strict=True)
-        if not torch.equal(old, new)
-    }
-    last = {name for name, _ in before.named_parameters() if name.startswith(("model.layers.2.", "model.norm."))}
-    assert changed == last
-    state = load_state(tmp_path / "whole/state.pt")
-    assert set(state["model"]) == set(state["averaged"]) == last
-    with killed("checkpoint"):
-        run(copy.deepcopy(model), renderer, tmp_path / "killed", **options)
-    assert run(model, renderer, tmp_path / "killed", **options) == expected
-    assert same_weights(model, whole)
-
-
-def test_more_trained_layers_than_the_model_has(model, renderer, tmp_path):
-    with pytest.raises(
-        UserError, match=r"train\.trained_layers is 4, but the model has 3 layers; null trains it whole"
-    ):
-        run(model, renderer, tmp_path, trained_layers=4)
-
-
-@pytest.mark.parametrize(("minutes", "expected"), [(0, [1, 2, 3, 4, 5]), (1.5, [3, 5])])
-def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(
-    model, renderer, tmp_path, monkeypatch, minutes, expected
-):
+@pytest.mark.parametrize(("minutes", "expected"), [(0, [1, 2, 3, 4, 5]), (1.5, [0, 0, 3, 3, 5])])
+def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(model, renderer, tmp_path, minutes, expected):
     """Steps of half a minute."""
-    saved, seconds = [], itertools.count(step=30)
-    monkeypatch.setattr(grpo, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    monkeypatch.setattr(grpo, "save_state", lambda path, state: saved.append(state["run"]["step"]))
-    run(model, renderer, tmp_path, **{**QUICK, "steps": 5, "games": ("kuhn",)}, checkpoint_minutes=minutes)
+    saved, now = [], [0]
+
+    def seconds():
+        return now[0]
+
+    def on_step(metrics):
+        now[0] += 30
+        saved.append(load_state(tmp_path / "state.pt")["run"]["step"] if (tmp_path / "state.pt").exists() else 0)
+
+    now[0] += 30
+    engine = LocalEngine(model)
+    config = TrainConfig(**{**SMALL, **QUICK, "steps": 5}, checkpoint_minutes=minutes)
+    trainer = Trainer(config, engine, Rollouts(mixture("kuhn"), seating(engine, renderer), 64), tmp_path, clock=seconds)
+    now[0] += 30
+    asyncio.run(trainer.train(on_step))
     assert saved == expected
 
 
@@ -429,25 +407,18 @@ def drops_some(group):
     return int(group[0].game_id.rsplit("-", 1)[1]) not in (0, 3)
 
 
-def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_once(
-    model, renderer, tmp_path, monkeypatch
-):
-    def trained_on(folder):
-        used = []
-        original = grpo.sequences
-
-        def noted(config, groups, state):
-            used.append(groups)
-            return original(config, groups, state)
-
-        monkeypatch.setattr(grpo, "sequences", noted)
-        run(copy.deepcopy(model), renderer, folder, steps=3, games_per_step=3, filters=(f"{__name__}:drops_some",))
-        monkeypatch.setattr(grpo, "sequences", original)
-        return [[[episode.episode_id for episode in group] for group in groups] for groups in used]
-
-    at_once = trained_on(tmp_path / "at-once")
-    monkeypatch.setattr(grpo, "_played_for_one", lambda config, run: 1.0)
-    assert trained_on(tmp_path / "in-rounds") == at_once
+def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_once(model, renderer, tmp_path):
+    """A run that is paid for plays no group that may be needless, so it plays in rounds."""
+    options = dict(steps=3, games_per_step=3, filters=(f"{__name__}:drops_some",))
+    at_once, rounds = (
+        (copy.deepcopy(model), run(trained, renderer, tmp_path / str(paid), paid=paid, **options), trained)
+        for paid in (False, True)
+        for trained in [copy.deepcopy(model)]
+    )
+    assert [metrics["loss"] for metrics in at_once[1]] == pytest.approx([m["loss"] for m in rounds[1]], abs=1e-4)
+    assert all(
+        torch.allclose(a, b, atol=1e-4) for a, b in zip(at_once[2].parameters(), rounds[2].parameters(), strict=True)
+    )
 
 
 def test_a_step_without_anything_to_learn_from_ends_without_an_update_and_is_counted(model, renderer, tmp_path):

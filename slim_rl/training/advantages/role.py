@@ -6,6 +6,9 @@ from typing import Any
 from slim_rl.training.advantages import Played
 from slim_rl.training.config import TrainConfig
 
+DECAY = 0.95
+"""Of the moving average."""
+
 
 def estimate(played: Sequence[Played], config: TrainConfig, state: dict[str, Any]) -> list[float]:
     """See `slim_rl.training.advantages.Estimator`. The state has the average of each game and seat.
@@ -15,10 +18,10 @@ def estimate(played: Sequence[Played], config: TrainConfig, state: dict[str, Any
     take that for skill. As in the authors' code (github spiral-rl/spiral), a reward is compared with the
     average before the average includes it, and the average starts at 0.
     """
-    decay, values = config.role_baseline_decay, []
+    values = []
     for _, episode, seat in played:
         role, reward = f"{episode.game}/{seat}", episode.rewards[seat]
         baseline = state.get(role, 0.0)
         values.append(reward - baseline)
-        state[role] = decay * baseline + (1 - decay) * reward
+        state[role] = DECAY * baseline + (1 - DECAY) * reward
     return values

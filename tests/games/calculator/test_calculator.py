@@ -12,8 +12,8 @@ from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.policy import PolicyPlayer
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.play import play
+from slim_rl.training.demonstrations import encode_tree
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import encode_tree
 from tests.babbler import Scripted
 
 

@@ -25,8 +25,8 @@ from slim_rl.games.matching.partner import (
 )
 from slim_rl.games.matching.reader import told_numbers
 from slim_rl.games.matching.rules import Limits, View
+from slim_rl.training.demonstrations import Demonstrations
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from slim_rl.training.warmstart import Demonstrations
 
 VIEW = View(
     mask=np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], dtype=bool),

@@ -104,7 +104,6 @@ def test_a_policy_of_both_seats_meets_itself_and_the_partner_in_either(evaluate)
         (["policy", "scripted"], "scripted"),
         (["policy", "ignorant"], "ignorant"),
         (["policy", "service:partner"], "service:partner"),
-        (["policy", "pool"], "scripted"),
     ],
 )
 def test_the_partner_of_training_sits_opposite_unless_it_was_a_policy(seating, opposite):

@@ -11,9 +11,10 @@ from transformers import AutoTokenizer
 from slim_rl.core.game import Demonstration
 from slim_rl.core.message import heard
 from slim_rl.runtime.team import Team
-from slim_rl.training import memory, warmstart
 from slim_rl.training.config import WarmstartConfig
-from slim_rl.training.warmstart import encode_tree, hold_out, imitate, imitation_loss, right_closings, tiny_qwen
+from slim_rl.training.demonstrations import encode_tree, hold_out
+from slim_rl.training.imitation import backward, imitate, imitation_loss, measure, right_closings
+from slim_rl.training.tiny import tiny_qwen
 
 STOP = 0.3
 
@@ -73,15 +74,14 @@ def test_padding_changes_nothing(model, trees):
     assert together == pytest.approx(float(np.average(alone, weights=weights)), abs=1e-4)
 
 
-def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees, monkeypatch):
+def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees):
     computed, losses, gradients, trees = [], [], [], trees[:16]
     model.get_decoder().layers[0].register_forward_hook(
         lambda layer, args, out: computed.append(args[0][..., 0].numel())
     )
     for least in (1, 10**9):
-        monkeypatch.setattr(warmstart, "MIN_SHARED_TOKENS", least)
         model.zero_grad()
-        losses.append(imitation_loss(model, trees))
+        losses.append(imitation_loss(model, trees, shared_tokens=least))
         losses[-1].backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     once, prompt, rest = computed.pop(), *computed
@@ -91,31 +91,33 @@ def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_grad
         assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_path, monkeypatch):
-    config = WarmstartConfig(demonstrations=6 * 4, batch=4, checkpoint_every=2)
-    begun, resumed = copy.deepcopy(model), copy.deepcopy(model)
-
-    def batch(step):
-        return trees[4 * step : 4 * step + 4]
-
-    asyncio.run(imitate(config, model, batch, tmp_path / "whole"))
+def killed_at(number, batch):
+    """`batch`, but the call with `number` is interrupted; and the numbers of all calls."""
     steps = []
 
-    def killed(step):
+    def batches(step):
         steps.append(step)
-        if step == 3:
+        if len(steps) == number:
             raise KeyboardInterrupt
         return batch(step)
 
+    return batches, steps
+
+
+def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_path):
+    config = WarmstartConfig(demonstrations=6 * 4, batch=4)
+    whole, begun, resumed = (copy.deepcopy(model) for _ in range(3))
+    batches, steps = killed_at(4, lambda step: trees[4 * step : 4 * step + 4])
+
+    def imitated(model, folder):
+        asyncio.run(imitate(config, model, batches, tmp_path / folder, checkpoint_steps=2))
+
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(imitate(config, begun, killed, tmp_path / "killed"))
-    monkeypatch.setattr(
-        warmstart, "imitation_loss", lambda m, b, real=imitation_loss: steps.append("again") or real(m, b)
-    )
-    asyncio.run(imitate(config, resumed, batch, tmp_path / "killed"))
-    assert steps.count("again") == 4  # steps 2 to 5: one was done twice
-    for one, other in zip(model.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(one, other)
+        imitated(begun, "killed")
+    imitated(resumed, "killed")
+    imitated(whole, "whole")
+    assert steps == [0, 1, 2, 3, 2, 3, 4, 5, *range(6)]  # one step was done twice
+    assert all(map(torch.equal, whole.parameters(), resumed.parameters()))
 
 
 def test_the_choice_to_close_is_weighted_up_to_where_a_closing_and_a_turn_differ(renderer):
@@ -146,18 +148,17 @@ def begun(tokenizer):
     return tiny_qwen(tokenizer, max_context_tokens=512, seed=0, layers=1, hidden_size=64)
 
 
-def imitating(config, tokenizer, renderer, some, folder):
+def imitating(config, tokenizer, renderer, some, folder, interrupted_at=None):
     """A model that imitates the same two demonstrations again and again, and what was measured on both and on the others."""
     model = begun(tokenizer)
     held_out = [hold_out(one, renderer, STOP) for one in some[0] * 10]
     trees = [one.tree for one in held_out[:2]]
-    return model, asyncio.run(imitate(config, model, lambda step: trees * 2, folder, held_out))
+    batches, _ = killed_at(interrupted_at, lambda step: trees * 2)
+    return model, asyncio.run(imitate(config, model, batches, folder, held_out, checkpoint_steps=2))
 
 
 def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer, some, tmp_path):
-    config = WarmstartConfig(
-        demonstrations=4000, batch=4, learning_rate=0.01, warmup_steps=2, stop_at=0.9, measure_every=10
-    )
+    config = WarmstartConfig(demonstrations=4000, batch=4, learning_rate=0.01, warmup_steps=2, stop_at=0.9)
     model, measured = imitating(config, tokenizer, renderer, some, tmp_path)
     assert measured[0]["step"] == 0 and measured[-1]["step"] < 400
     shares = [[value for name, value in row.items() if name.startswith("right_after_")] for row in measured]
@@ -168,30 +169,19 @@ def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer,
         assert found[1] == [second] * 2 and found[0] == found[2] == [True, True]
 
 
-def test_a_checkpoints_batch_in_parts_gives_the_same_gradient(tokenizer, renderer, trees, some, tmp_path, monkeypatch):
+def test_a_batch_in_parts_gives_the_same_gradient(tokenizer, trees):
     different = sorted(trees, key=lambda tree: len(tree.ids))[:: len(trees) // 5]
     assert len({len(tree.ids) for tree in different}) > 3
-    passes, gradients = [], []
-
-    def counted(model, part):
-        passes.append(len(part))
-        return imitation_loss(model, part)
-
-    def noted(parameters, limit):
-        gradients.append([parameter.grad.clone() for parameter in parameters])
-
-    monkeypatch.setattr(warmstart, "imitation_loss", counted)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", noted)
-    config = WarmstartConfig(demonstrations=len(different), batch=len(different))
-    held_out = [hold_out(one, renderer, STOP) for one in some[0]]
-    monkeypatch.setattr(memory, "MAX_TOKENS", 10**6)
-    for gigabytes, least_length, folder in ((3, 0.0, "whole"), (3, 0.8, "apart"), (1e-6, 0.8, "parts")):
-        monkeypatch.setattr(memory, "ACTIVATIONS_GIGABYTES", gigabytes)
-        monkeypatch.setattr(warmstart, "_LEAST_LENGTH", least_length)
-        asyncio.run(imitate(config, begun(tokenizer), lambda step: different, tmp_path / folder, held_out))
-    assert passes[0] == len(different) and passes[-len(different) :] == [1] * len(different)
-    little_padding = passes[1 : -len(different)]
-    assert 1 < len(little_padding) < len(different) == sum(little_padding)
+    model = begun(tokenizer)
+    passes, counts, gradients = [], [], []
+    model.lm_head.register_forward_hook(lambda *_: passes.append(1))
+    for max_tokens, least_length in ((10**6, 0.0), (10**6, 0.8), (1, 0.8)):
+        passes.clear()
+        model.zero_grad()
+        asyncio.run(backward(model, different, max_tokens, least_length, Team()))
+        counts.append(len(passes))
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert counts[0] == 1 < counts[1] < counts[2] == len(different)
     for other in gradients[1:]:
         for one, another in zip(gradients[0], other, strict=True):
             assert torch.allclose(one, another, atol=1e-6, rtol=1e-4)
@@ -205,30 +195,22 @@ def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
         async def gather(self, own):
             return parts
 
-    whole = asyncio.run(warmstart._measure(model, held_out, 0, Team()))
-    assert len(whole) > 2 and asyncio.run(warmstart._measure(model, held_out, 0, Both(1, 2))) == whole
+    whole = asyncio.run(measure(model, held_out, 0, Team()))
+    assert len(whole) > 2 and asyncio.run(measure(model, held_out, 0, Both(1, 2))) == whole
 
 
 def test_a_checkpoint_uses_all_demonstrations_where_it_does_not_reach_the_target(tokenizer, renderer, some, tmp_path):
     config = WarmstartConfig(demonstrations=8, batch=4, stop_at=1.0)
     _, measured = imitating(config, tokenizer, renderer, some, tmp_path)
-    assert [row["step"] for row in measured] == [0, 2]
+    assert [row["step"] for row in measured] == [0, 1, 2]
 
 
-def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(
-    tokenizer, renderer, some, tmp_path, monkeypatch
-):
-    config = WarmstartConfig(demonstrations=20, batch=4, warmup_steps=0, checkpoint_every=2, measure_every=2)
+def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(tokenizer, renderer, some, tmp_path):
+    config = WarmstartConfig(demonstrations=48, batch=4, warmup_steps=0)
     whole, expected = imitating(config, tokenizer, renderer, some, tmp_path / "whole")
-    assert [row["step"] for row in expected] == [0, 2, 4, 5]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        losses = iter([imitation_loss] * 3)
-        patch.setattr(warmstart, "imitation_loss", lambda m, trees: next(losses, stop)(m, trees))
-        imitating(config, tokenizer, renderer, some, tmp_path / "killed")
+    assert [row["step"] for row in expected] == [0, 2, 4, 6, 8, 10, 12]
+    with pytest.raises(KeyboardInterrupt):
+        imitating(config, tokenizer, renderer, some, tmp_path / "killed", interrupted_at=4)
     resumed, measured = imitating(config, tokenizer, renderer, some, tmp_path / "killed")
     assert measured == expected
     assert all(map(torch.equal, whole.parameters(), resumed.parameters()))
-
-
-def stop(*_):
-    raise KeyboardInterrupt

@@ -1,0 +1,187 @@
+"""An update of the policy: microbatches of sequences, the gradient of the loss, optimiser steps."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+from slim_rl.core.episode import TokenTrace
+from slim_rl.engines.local import MIN_SHARED_TOKENS
+from slim_rl.runtime.team import ALONE, Team
+from slim_rl.training.advantages import Advantage
+from slim_rl.training.config import TrainConfig
+from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.memory import fitting_tokens
+from slim_rl.training.prompt import following
+
+
+class TrainedSequence(NamedTuple):
+    """One seat's part of an episode."""
+
+    trace: TokenTrace
+    advantage: Advantage
+    episode: int
+    """Its number in the batch, which the sequences of other seats share."""
+
+
+async def update(
+    config: TrainConfig,
+    model: PreTrainedModel,
+    reference: PreTrainedModel | None,
+    optimizers: Sequence[torch.optim.Optimizer],
+    sequences: Sequence[TrainedSequence],
+    team: Team = ALONE,
+    shared_tokens: int = MIN_SHARED_TOKENS,
+) -> dict[str, float]:
+    """Take `config.minibatches` optimiser steps on `sequences`, which `team` shares; returns metrics by name.
+
+    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before
+    the weights change. It shows that what is trained on is what was sampled.
+
+    Args:
+        shared_tokens: the shortest prompt that sequences share in one pass.
+    """
+    totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
+    if config.kl_coefficient:
+        totals["kl"] = 0.0
+    checkpointing = config.gradient_checkpointing
+    max_tokens = config.microbatch_tokens or fitting_tokens(model.config, checkpointing)
+    if checkpointing:
+        shared_tokens = sys.maxsize  # it allows no cache
+        _checkpoint_layers(model, True)
+    for i in range(config.minibatches):
+        part = [s for s in sequences if s.episode % config.minibatches == i]
+        if not part:
+            continue
+        lengths = torch.tensor([sum(s.trace.loss_mask) for s in part], dtype=torch.long)
+        numbers = torch.tensor([s.episode for s in part], dtype=torch.long)
+        shares = token_weights(lengths, numbers, config.average_over)
+        weighted = list(zip(part, shares.tolist(), strict=True))
+        model.zero_grad()
+        if team.size > 1:  # a part for each
+            max_tokens = min(max_tokens, -(-_tokens(weighted) // team.size))
+        for micro in team.share(list(_microbatches(weighted, max_tokens, shared_tokens)), _tokens):
+            await asyncio.sleep(0)  # here Ctrl-C is heard
+            batch = _Batch.of(micro, model.device, shared_tokens)
+            logprobs, entropy = batch.logprobs(model, config.temperature)
+            losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
+            if reference is not None and config.kl_coefficient:
+                with torch.no_grad():
+                    reference_logprobs, _ = batch.logprobs(reference, config.temperature)
+                kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
+                losses = losses + config.kl_coefficient * kl
+                totals["kl"] += float((kl.detach() * batch.weights).sum()) / config.minibatches
+            loss = (losses * batch.weights).sum()
+            loss.backward()
+            with torch.no_grad():
+                gap = (logprobs - batch.old_logprobs).abs()
+                ratio = (logprobs - batch.old_logprobs).exp()
+                outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+                totals["loss"] += float(loss.detach()) / config.minibatches
+                totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches
+                totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
+                if i == 0 and gap.numel():
+                    totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
+        team.add_gradients(model)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        totals["grad_norm"] += float(norm) / config.minibatches
+        for optimizer in optimizers:
+            optimizer.step()
+    if checkpointing:
+        _checkpoint_layers(model, False)
+    parts = await team.gather(totals)
+    return {
+        name: value if name == "grad_norm" else (max if name == "logprob_gap" else sum)(part[name] for part in parts)
+        for name, value in totals.items()
+    }
+
+
+def _checkpoint_layers(model: PreTrainedModel, on: bool) -> None:
+    """Layers checkpoint in training mode alone. The modules in them stay in evaluation mode, without dropout."""
+    if on:
+        model.activation_checkpointing_enable()
+    else:
+        model.activation_checkpointing_disable()
+    for layer in model.get_decoder().layers:
+        layer.training = on
+
+
+Weighted = tuple[TrainedSequence, float]
+"""A sequence, and the weight of each of its tokens."""
+
+
+def _tokens(micro: list[Weighted]) -> int:
+    return sum(len(sequence.trace.token_ids) for sequence, _ in micro)
+
+
+def _microbatches(sequences: Sequence[Weighted], max_tokens: int, shared_tokens: int) -> Iterator[list[Weighted]]:
+    """Sequences of similar length together, at most `max_tokens` padded tokens (but at least one sequence) each. A batch
+    in which all begin with the same prompt of `shared_tokens` has its tokens once."""
+    by_prompt: dict[tuple[int, ...], list[Weighted]] = {}
+    for sequence in sequences:
+        by_prompt.setdefault(_shared(sequence[0].trace, shared_tokens), []).append(sequence)
+    alone = [group.pop() for prompt, group in by_prompt.items() if prompt and len(group) == 1]
+    by_prompt[()] = by_prompt.get((), []) + alone
+    for prompt, group in by_prompt.items():
+        batch: list[Weighted] = []
+        for sequence in sorted(group, key=lambda s: len(s[0].trace.token_ids), reverse=True):
+            longest = len((batch or [sequence])[0][0].trace.token_ids) - len(prompt)
+            if batch and len(prompt) + (len(batch) + 1) * longest > max_tokens:
+                yield batch
+                batch = []
+            batch.append(sequence)
+        if batch:
+            yield batch
+
+
+def _shared(trace: TokenTrace, least: int) -> tuple[int, ...]:
+    """What a sequence may share with others: its prompt without the last token; nothing if that is shorter than `least`."""
+    shared = trace.token_ids[: trace.loss_mask.index(1) - 1] if 1 in trace.loss_mask else []
+    return tuple(shared) if len(shared) >= least else ()
+
+
+class _Batch(NamedTuple):
+    """Sequences as tensors. What belongs to single tokens has one entry per sampled token, row by row."""
+
+    shared: torch.Tensor
+    """(1, tokens) int64: how all sequences begin; may be empty."""
+    ids: torch.Tensor
+    """(sequences, length) int64: what follows, padded at the end, where causal attention does not look."""
+    sampled: torch.Tensor
+    """(sequences, length) bool."""
+    old_logprobs: torch.Tensor
+    advantages: torch.Tensor
+    weights: torch.Tensor
+
+    @classmethod
+    def of(cls, weighted: Sequence[Weighted], device: torch.device, shared_tokens: int) -> "_Batch":
+        sequences = [sequence for sequence, _ in weighted]
+        beginnings = {_shared(s.trace, shared_tokens) for s in sequences} if len(sequences) > 1 else {()}
+        shared = torch.tensor([beginnings.pop() if len(beginnings) == 1 else ()], dtype=torch.long)
+        length = max(len(s.trace.token_ids) for s in sequences)
+        ids = torch.zeros(len(sequences), length, dtype=torch.long)
+        sampled = torch.zeros(len(sequences), length, dtype=torch.bool)
+        old, gains = torch.zeros(len(sequences), length), torch.zeros(len(sequences), length)
+        for i, (trace, advantage, _) in enumerate(sequences):
+            ids[i, : len(trace.token_ids)] = torch.tensor(trace.token_ids)
+            sampled[i, : len(trace.token_ids)] = torch.tensor(trace.loss_mask, dtype=torch.bool)
+            old[i, : len(trace.token_ids)] = torch.tensor(trace.logprobs)
+            gains[i, sampled[i]] = torch.tensor(advantage)
+        rows = torch.arange(len(sequences))[:, None].expand_as(ids)[sampled]
+        weights = torch.tensor([weight for _, weight in weighted])[rows]
+        rest = slice(shared.shape[1], None)
+        tensors = shared, ids[:, rest], sampled[:, rest], old[sampled], gains[sampled], weights
+        return cls(*(tensor.to(device) for tensor in tensors))
+
+    def logprobs(self, model: PreTrainedModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-prob of each sampled token under `model`, given all before it, and the entropy of the
+        distribution that it was drawn from, without gradient; both (sampled tokens,) float32."""
+        hidden = following(model.get_decoder(), self.shared, self.ids)
+        logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
+        logprobs = torch.log_softmax(logits, dim=-1)
+        with torch.no_grad():
+            entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        return logprobs.gather(1, self.ids[self.sampled][:, None])[:, 0], entropy
