@@ -249,7 +249,7 @@ def passes(
 def _earned(tables: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
     """(B,): the value of the assignments that are best by the cells `known` (B, N, N) bool, all of them by default."""
     views = (tables if known is None else _view(tables, known)).astype(float, order="C")
-    papers = np.array([optimal_assignment(view) for view in views], int).reshape(tables.shape[:2])
+    papers = np.array([linear_sum_assignment(costs)[1] for costs in -views], int).reshape(tables.shape[:2])
     return np.take_along_axis(tables, papers[..., None], 2).sum((1, 2))
 
 
