@@ -57,9 +57,14 @@ def play(url: str, episodes: int, at_once: int, **limits) -> tuple[list[int], fl
     requests = [Request(f"e/{task.game_id}", GAME, task, players) for task in game.taskset.tasks("train", episodes)]
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        played = asyncio.run(
-            collect(requests, seating.play, Store(Path(folder)), at_once, 1, "episodes", services.status)
-        )
+
+        async def every() -> list:
+            async with services:
+                return await collect(
+                    requests, seating.play, Store(Path(folder)), at_once, 1, "episodes", services.status
+                )
+
+        played = asyncio.run(every())
         seconds = time.monotonic() - started
     assert {episode.status for episode in played} == {"completed"}
     return [sum(turn.seat == "player-2" for turn in episode.turns) for episode in played], seconds

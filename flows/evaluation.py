@@ -5,14 +5,13 @@ They are gathered where the stage `evaluate` looks for them, so `dvc repro` then
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import wait
 from prefect.states import Failed, State
-from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import exponential_backoff
 from prefect.utilities.annotations import quote
 
@@ -37,10 +36,7 @@ class PartnerGaveOut(Exception):
     """Episodes of a batch failed through a service; they can be played again."""
 
 
-_THREADS: Any = ThreadPoolTaskRunner(max_workers=BATCHES_AT_ONCE)  # Prefect's types disagree about its future
-
-
-@flow(name="play_evaluation", task_runner=_THREADS)
+@flow(name="play_evaluation")
 def play_evaluation(
     only: list[str] | None = None,
     batch_episodes: int = 64,
@@ -63,7 +59,7 @@ def play_evaluation(
                     "The flow play_evaluation plays several series at once, but evaluate.server holds one "
                     "checkpoint at a time; run the stage instead (dvc repro evaluate)."
                 )
-            left = _play(config, only, batch_episodes)
+            left = asyncio.run(_play(config, only, batch_episodes))
     except UserError as error:
         log.error(str(error))
         return Failed(message=str(error))
@@ -74,10 +70,10 @@ def play_evaluation(
     return Failed(message=f"{len(left)} episodes are missing; the next run plays only these: {named}{more}.")
 
 
-def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
+async def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> list[str]:
     """Play what is missing; returns the ids of the episodes that still are."""
     folder = evaluation_folder(config)
-    with evaluations(config, folder) as (runs, services):
+    async with evaluations(config, folder) as (runs, services):
         every = {
             str(series.folder.relative_to(folder)): series
             for run in runs
@@ -85,7 +81,7 @@ def _play(config: Config, only: Sequence[str] | None, batch_episodes: int) -> li
         }
         chosen = _with_those_before(every, only or [*every])
         for series_of_round in rounds(chosen):
-            _play_at_once(series_of_round, services, config.concurrency, batch_episodes)
+            await _play_at_once(series_of_round, services, config.concurrency, batch_episodes)
         left = {name: missing(series) for name, series in chosen.items()}
         rows = [
             {"series": name, "episodes": len(series.requests()), "missing": len(left[name])}
@@ -106,7 +102,9 @@ def _with_those_before(every: Mapping[str, Series], names: Sequence[str]) -> dic
     return {name: series for name, series in every.items() if name in wanted}
 
 
-def _play_at_once(chosen: Mapping[str, Series], services: Services, concurrency: int, batch_episodes: int) -> None:
+async def _play_at_once(
+    chosen: Mapping[str, Series], services: Services, concurrency: int, batch_episodes: int
+) -> None:
     for series in chosen.values():
         Store(series.folder).recover()  # of a run that was killed, so that all is in shards at the end
     batches = [
@@ -116,16 +114,15 @@ def _play_at_once(chosen: Mapping[str, Series], services: Services, concurrency:
         for i in range(0, len(requests), batch_episodes)
     ]
     # Quoted, because Prefect would look for futures in every request.
-    batch: Any = play_batch
-    tasks = [
-        batch.with_options(task_run_name=name).submit(quote((series, requests)), quote(services), concurrency)
-        for name, series, requests in batches
-    ]
-    wait(tasks)
-    for task_run in tasks:
-        error = task_run.state.result(raise_on_failure=False)
-        if isinstance(error, BaseException) and not isinstance(error, PartnerGaveOut):
-            raise error
+    free = asyncio.Semaphore(BATCHES_AT_ONCE)
+
+    async def play(name: str, series: Series, requests: list[Request]) -> None:
+        batch: Any = play_batch
+        async with free:
+            with suppress(PartnerGaveOut):
+                await batch.with_options(task_run_name=name)(quote((series, requests)), quote(services), concurrency)
+
+    await asyncio.gather(*(play(*batch) for batch in batches))
 
 
 def _is_transient(task: Any, task_run: Any, state: State) -> bool:
@@ -139,13 +136,13 @@ def _is_transient(task: Any, task_run: Any, state: State) -> bool:
     retry_condition_fn=_is_transient,
     cache_policy=NO_CACHE,
 )
-def play_batch(batch: tuple[Series, list[Request]], services: Services, concurrency: int) -> None:
+async def play_batch(batch: tuple[Series, list[Request]], services: Services, concurrency: int) -> None:
     """Play some requests of a series; raises PartnerGaveOut if some failed, so that only these are played again."""
     series, requests = batch
     seating = series.seating()
     # In its own folder, because other batches of the series are written meanwhile.
     folder = series.folder / f"from-{requests[0].episode_id.rpartition('/')[2]}"
-    played = asyncio.run(collect(requests, seating.play, Store(folder), concurrency))
+    played = await collect(requests, seating.play, Store(folder), concurrency)
     failed = [episode for episode in played if episode.status == "failed"]
     get_run_logger().info(f"{len(played) - len(failed)} of {len(played)} episodes are there. {services.status()}")
     if failed:

@@ -1,7 +1,7 @@
 """Stage `evaluate`: play the series that each game's study names, on held-out tasks."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def evaluate(config: Config, team: Team) -> None:
 
     torch.set_num_threads(config.threads_of(team.size))
     folder = evaluation_folder(config)
-    with evaluations(config, folder) as (runs, services):
+    async with evaluations(config, folder) as (runs, services):
         for run in runs:
             plan = load_study(run.game.taskset.study, "plan")
             for one in plan.series(run):
@@ -77,17 +77,14 @@ def evaluation_folder(config: Config) -> Path:
     return work_folder("evaluate", lines("evaluate", config), *files, *CHECKPOINTS.values(), SNAPSHOTS)
 
 
-@contextmanager
-def evaluations(config: Config, folder: Path) -> Iterator[tuple[list[Evaluation], Services]]:
+@asynccontextmanager
+async def evaluations(config: Config, folder: Path) -> AsyncIterator[tuple[list[Evaluation], Services]]:
     """The evaluation of each game, gathered in `folder`, and the services that it pays for.
 
     At the end the server of `evaluate.server` is stopped, if one was started.
     """
     snapshots = {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
-    with (
-        closing(services_of(config, "evaluate")) as services,
-        Models(config.evaluate, config.model) as models,
-    ):
+    async with services_of(config, "evaluate") as services, Models(config.evaluate, config.model) as models:
         runs = [
             Evaluation(
                 game,

@@ -1,5 +1,7 @@
 """Checks that the seated services answer. Without services it does nothing."""
 
+import asyncio
+
 from slim_rl.config import Config, checked, composed
 from slim_rl.players.services import Services, ledgers
 from slim_rl.runtime.cli import run_stage
@@ -13,11 +15,13 @@ def main() -> None:
 
 def check(config: Config) -> None:
     """Call each service that has a seat once. Raises UserError: a key is missing or wrong, or no service is there."""
-    services = Services(config.services, run="check", folder=None)
-    try:
-        services.check(name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:"))
-    finally:
-        services.close()
+    names = [name.removeprefix("service:") for name in sorted(config.players) if name.startswith("service:")]
+
+    async def call() -> None:
+        async with Services(config.services, run="check", folder=None) as services:
+            await services.check(names)
+
+    asyncio.run(call())
 
 
 def services_of(config: Config, stage: str) -> Services:

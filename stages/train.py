@@ -3,7 +3,7 @@
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ async def run(config: Config, team: Team) -> None:
         paid = Services(config.services, f"train/{folder.name}", ledgers())
     else:
         paid = services_of(config, "train")
-    with closing(paid) as services:
+    async with paid as services:
         if config.train.backend == "slime":
             await train_on_slime(config, games, tasks, folder)
         else:

@@ -1,6 +1,5 @@
 """An engine behind SGLang's HTTP interface: one server, or a router in front of many."""
 
-import asyncio
 import math
 import shlex
 import socket
@@ -10,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -30,7 +29,7 @@ _TRANSIENT = (_Transient, aiohttp.ClientConnectionError, TimeoutError)
 
 
 class SGLangEngine:
-    """Samples by `POST {url}/generate`, token ids in, token ids and log-probs out.
+    """Samples by `POST {url}/generate`, token ids in, token ids and log-probs out. Belongs to one event loop.
 
     Args:
         url: of the server or router, without a path.
@@ -52,7 +51,6 @@ class SGLangEngine:
         self._retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._client: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         return generation(await self.request(input_ids, sampling))
@@ -107,8 +105,7 @@ class SGLangEngine:
             ) from error
 
     async def _post(self, payload: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
-        if self._client is None or self._loop is not asyncio.get_running_loop():
-            self._loop = asyncio.get_running_loop()
+        if self._client is None:
             # The servers queue requests themselves. A proxy of the environment is not meant for them.
             connector = aiohttp.TCPConnector(limit=0)
             self._client = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=False)
@@ -129,9 +126,16 @@ class SGLangEngine:
         """No-op: SGLang evicts its own cache."""
 
     async def close(self) -> None:
+        """Close connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
 
 @contextmanager

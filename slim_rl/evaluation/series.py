@@ -1,7 +1,7 @@
 """What an evaluation consists of: series of episodes, each by the same players."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -61,20 +61,21 @@ class Policy(NamedTuple):
 
 
 class Models:
-    """Loads checkpoints; a context manager, because `evaluate.server` starts a process for each.
+    """Loads checkpoints; an async context manager, because `evaluate.server` starts a process for each.
 
     The server holds one checkpoint at a time: the next one takes its place.
     """
 
     def __init__(self, evaluate: EvaluateConfig, model: ModelConfig):
         self._evaluate, self._model = evaluate, model
-        self._server = ExitStack()
+        self._server, self._clients = ExitStack(), AsyncExitStack()
         self._served: tuple[Path, str] | None = None
 
-    def __enter__(self) -> "Models":
+    async def __aenter__(self) -> "Models":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
+        await self._clients.aclose()
         self._server.close()
 
     def load(self, checkpoint: Path) -> tuple[Engine, Renderer]:
@@ -92,6 +93,7 @@ class Models:
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
+            self._clients.push_async_callback(engine.close)
         return engine, renderer_of(self._model, tokenizer)
 
     def _address(self, command: str, checkpoint: Path) -> str:

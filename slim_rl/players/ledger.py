@@ -1,6 +1,5 @@
 """Append-only log of a service's calls: cost and reply, so that no reply is paid for twice."""
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +53,6 @@ class Ledger:
         self.replies: dict[str, Sequence[Any]] = {}
         """By key."""
         self._run, self._path = run, path
-        self._adding = threading.Lock()
         self._journal: Journal | None = None
         for line in read_lines(path) if path is not None else ():
             reply, of = line.pop("reply", None), line.pop("run", None)
@@ -68,11 +66,10 @@ class Ledger:
             entry: numbers to be added to the totals, by name.
         """
         line: dict[str, Any] = {"run": self._run, **entry, **({"reply": reply} if reply else {})}
-        with self._adding:
-            self._count(reply, entry)
-            if self._path is not None:
-                self._journal = self._journal or Journal(self._path)
-                self._journal.append(line)
+        self._count(reply, entry)
+        if self._path is not None:
+            self._journal = self._journal or Journal(self._path)
+            self._journal.append(line)
 
     def add_call(
         self, prompt_tokens: int, cached_tokens: int, completion_tokens: int, reply: Bought | None = None

@@ -1,9 +1,9 @@
 """Models behind an API, by name."""
 
-import threading
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger, price_of
@@ -19,7 +19,7 @@ def ledgers() -> Path:
 
 
 class Services:
-    """The services of one run. Each is opened when it is first needed.
+    """The services of one run, for one event loop. Each is opened when it is first needed.
 
     The ledger of a service, `folder/NAME.jsonl`, is shared by all runs: a reply is kept by its dialogue and never paid
     for twice. Budget and bill count the calls of this run alone.
@@ -32,21 +32,19 @@ class Services:
     def __init__(self, configs: Mapping[str, ServiceConfig], run: str, folder: Path | None):
         self._configs, self._run, self._folder = configs, run, folder
         self._open: dict[str, ChatService] = {}
-        self._opening = threading.Lock()
 
     def __getitem__(self, name: str) -> "ChatService":
         """Raises UserError if the service cannot be used; see `ChatService`."""
         from slim_rl.players.chat import ChatService  # a run without services does not wait for its libraries
 
-        with self._opening:
-            if name not in self._open:
-                self._open[name] = ChatService(name, self._configs[name], self._ledger(name))
-            return self._open[name]
+        if name not in self._open:
+            self._open[name] = ChatService(name, self._configs[name], self._ledger(name))
+        return self._open[name]
 
-    def check(self, names: Iterable[str]) -> None:
+    async def check(self, names: Iterable[str]) -> None:
         """Call each of these services once. Raises UserError if one cannot be used."""
         for name in names:
-            self[name].check()
+            await self[name].check()
 
     def status(self) -> str:
         """A progress-bar suffix: calls and cost. Empty before any call."""
@@ -65,10 +63,16 @@ class Services:
                 bills[name] = {"model": config.model, **ledger.bill()}
         return bills
 
-    def close(self) -> None:
-        for service in self._open.values():
-            service.close()
+    async def close(self) -> None:
+        """Close them all; see `ChatService.close`."""
+        await asyncio.gather(*(service.close() for service in self._open.values()))
         self._open.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     def _ledger(self, name: str) -> Ledger:
         path, config = None if self._folder is None else self._folder / f"{name}.jsonl", self._configs[name]

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from slim_rl.players.services import Services
@@ -6,7 +8,14 @@ KEY = "sk-test-4f9a77c1d2e"
 
 
 @pytest.fixture
-def services():
+def run():
+    """run(coroutine): its result; all of a test's coroutines have one event loop."""
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture
+def services(run):
     """services(partner=config): in memory, or with ledgers in `folder`; closed after the test."""
     opened = []
 
@@ -16,7 +25,7 @@ def services():
 
     yield start
     for one in opened:
-        one.close()
+        run(one.close())
 
 
 @pytest.fixture(autouse=True)

@@ -25,17 +25,25 @@ ASK = [{"role": "user", "content": "Say [accept]."}]
 PARTNER = "service:partner"
 
 
-def reply(services, messages=ASK, seed=0):
-    return asyncio.run(services["partner"].reply(messages, seed))
+@pytest.fixture
+def reply(run):
+    return lambda services, seed=0: run(services["partner"].reply(ASK, seed))
 
 
-def evaluation(services, count, folder, player="asks-4-random", partner=PARTNER, accept=False, at_once=100, **options):
+@pytest.fixture
+def evaluation(run):
+    return lambda *arguments, **options: run(play_evaluation(*arguments, **options))
+
+
+async def play_evaluation(
+    services, count, folder, player="asks-4-random", partner=PARTNER, accept=False, at_once=100, **options
+):
     game = load_games({"matching": Parameters(always_accept=accept)}, seed=0)["matching"]
     seating = Seating({"matching": game}, service_makers({player, partner}, services), seed=0)
     requests = [
         Request(f"e/{task.game_id}", "matching", task, (player, partner)) for task in game.taskset.tasks("train", count)
     ]
-    return asyncio.run(collect(requests, seating.play, Store(folder), at_once, status=services.status, **options))
+    return await collect(requests, seating.play, Store(folder), at_once, status=services.status, **options)
 
 
 def calls_of(episodes):
@@ -45,7 +53,7 @@ def calls_of(episodes):
 # What fails
 
 
-def test_the_partner_reads_its_board_and_the_dialogue_and_is_understood(serve, services, tmp_path):
+def test_the_partner_reads_its_board_and_the_dialogue_and_is_understood(serve, services, tmp_path, evaluation):
     one = services(partner=serve().config())
     chat = evaluation(one, 20, tmp_path / "chat", accept=True)
     scripted = evaluation(one, 20, tmp_path / "scripted", partner="scripted", accept=True)
@@ -54,7 +62,7 @@ def test_the_partner_reads_its_board_and_the_dialogue_and_is_understood(serve, s
         assert ours.metrics["player-1.answers"] == known.metrics["player-1.answers"]
 
 
-def test_no_call_is_made_for_a_proposal_that_is_accepted_anyway(serve, services, tmp_path):
+def test_no_call_is_made_for_a_proposal_that_is_accepted_anyway(serve, services, tmp_path, evaluation):
     server = serve()
     one = services(partner=server.config())
     episodes = evaluation(one, 5, tmp_path, player="own-view", accept=True)
@@ -62,7 +70,9 @@ def test_no_call_is_made_for_a_proposal_that_is_accepted_anyway(serve, services,
     assert server.counts()["calls"] == 0 and one.status() == "" and one.bills() == {}
 
 
-def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go_on(serve, services, tmp_path):
+def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go_on(
+    serve, services, tmp_path, evaluation
+):
     server = serve("--faults", "0.5", "--kinds", "500")
     episodes = evaluation(services(partner=server.config(max_retries=0)), 40, tmp_path)
     assert {episode.status for episode in episodes} == {"completed", "failed"}
@@ -80,12 +90,12 @@ def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go
         ("hang", "TimeoutError"),
         ("garbage", "Error"),
         ("truncated", "JSONDecodeError"),
-        ("nonsense", "ValidationError"),
-        ("no choices", "EmptyReply"),
+        ("nonsense", "BadReply"),
+        ("no choices", "NoReply"),
         ("refusal", "NoReply: I cannot help with that."),
     ],
 )
-def test_every_kind_of_failure_is_retried_and_named(serve, services, fault, named):
+def test_every_kind_of_failure_is_retried_and_named(serve, services, fault, named, reply):
     server = serve("--faults", "1", "--kinds", fault)
     config = server.config(max_retries=1, timeout_seconds=0.3 if fault == "hang" else 10)
     with pytest.raises(PlayerFailed, match=named):
@@ -102,7 +112,9 @@ def test_every_kind_of_failure_is_retried_and_named(serve, services, fault, name
         (["--faults", "1", "--kinds", "429 with retry-after", "--retry-after", "7200"], "pause of 7200 sec"),
     ],
 )
-def test_what_no_retry_can_cure_stops_the_run_at_its_first_call(serve, services, tmp_path, options, sentence):
+def test_what_no_retry_can_cure_stops_the_run_at_its_first_call(
+    serve, services, tmp_path, options, sentence, evaluation
+):
     server = serve(*options)
     with pytest.raises(UserError, match=sentence):
         evaluation(services(partner=server.config(max_concurrent=1)), 50, tmp_path)
@@ -114,10 +126,10 @@ def test_what_no_retry_can_cure_stops_the_run_at_its_first_call(serve, services,
     [("http://127.0.0.1:9/v1", "ClientConnectorError"), ("http://nowhere.invalid/v1", "ClientConnectorDNSError"),
      ("http://a..b/v1", "UnicodeError")],
 )  # fmt: skip
-def test_a_service_that_is_not_there_is_reported_in_a_sentence(services, address, reason):
+def test_a_service_that_is_not_there_is_reported_in_a_sentence(services, address, reason, run):
     one = services(judge=ServiceConfig(base_url=address, max_retries=1))
     with pytest.raises(UserError, match=f"The service judge at {address} does not work: {reason}"):
-        one.check(["judge"])
+        run(one.check(["judge"]))
 
 
 @pytest.mark.parametrize(
@@ -128,16 +140,16 @@ def test_an_address_with_a_bad_host_or_port_is_refused_when_it_is_read(address):
         ServiceConfig(base_url=address)
 
 
-def test_an_address_that_the_client_refuses_is_reported_in_a_sentence(services):
+def test_an_address_that_the_client_refuses_is_reported_in_a_sentence(services, run):
     one = services(partner=ServiceConfig(base_url="http://-é-.x/v1"))
     with pytest.raises(UserError, match=r"services.partner.base_url is .* which is not an address"):
-        one.check(["partner"])
+        run(one.check(["partner"]))
 
 
 # Limits
 
 
-def test_a_pause_that_the_service_asks_for_is_kept(serve, services):
+def test_a_pause_that_the_service_asks_for_is_kept(serve, services, reply):
     server = serve("--faults", "0.4", "--kinds", "429 with retry-after", "--retry-after", "0.3")
     one = services(partner=server.config(max_concurrent=1))
     for seed in range(8):
@@ -147,32 +159,16 @@ def test_a_pause_that_the_service_asks_for_is_kept(serve, services):
 
 
 @pytest.mark.slow
-def test_never_more_requests_in_any_minute_than_allowed(serve, services):
-    server = serve("--latency", "0.05")
-    one = services(partner=server.config(max_requests_per_minute=40))
-
-    async def hurry():
-        async with asyncio.timeout(3):
-            await asyncio.gather(*(one["partner"].reply(ASK, seed) for seed in range(60)))
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(hurry())
-    assert server.counts()["most_in_a_minute"] == 40
-
-
-@pytest.mark.slow
-def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, services, tmp_path):
+def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, services, tmp_path, evaluation, run):
     server = serve("--faults", "0.2")
     config, ledgers = server.config(max_cost_dollars=0.1), {"folder": tmp_path}
-    with pytest.raises(UserError, match=r"services.partner.max_cost_dollars \(0.1\) is reached: \$0.\d+ in \d+ calls"):
-        evaluation(services(partner=config, **ledgers), 40, tmp_path / "e", at_once=20)
-    spent = services(partner=config, **ledgers).bills()["partner"]["dollars"]
-    assert 0.05 < spent <= 0.1
-    there = len(read_frame(tmp_path / "e"))
-    assert 0 < there < 40
-
-    with pytest.raises(UserError, match="is reached"):  # what was spent before counts
-        evaluation(services(partner=config, **ledgers), 40, tmp_path / "e")
+    for _ in range(2):  # what was spent before counts
+        one = services(partner=config, **ledgers)
+        with pytest.raises(UserError, match=r"services.partner.max_cost_dollars \(0.1\) is reached"):
+            evaluation(one, 40, tmp_path / "e", at_once=5)
+        run(one.close())
+        assert 0.05 < one.bills()["partner"]["dollars"] <= 0.1
+        assert 0 < len(read_frame(tmp_path / "e")) < 40
     richer = services(partner=config.model_copy(update={"max_cost_dollars": 5.0}), **ledgers)
     episodes = evaluation(richer, 40, tmp_path / "e", tries=2)
     assert {episode.status for episode in episodes} == {"completed"}
@@ -182,31 +178,31 @@ def test_the_budget_is_never_exceeded_and_a_higher_one_goes_on(serve, services, 
 # Turns
 
 
-def test_an_unusable_reply_is_requested_once_more_then_left_to_the_game(serve, services):
+def test_an_unusable_reply_is_requested_once_more_then_left_to_the_game(serve, services, run):
     server = serve("--says", "[accept]")
     one = services(partner=server.config())
     player = ChatPlayer(one["partner"], "You are shy.", one_turn, seed=0)
-    assert asyncio.run(player.respond(heard("Partner: [message] Hi"))) == said("[accept]")
+    assert run(player.respond(heard("Partner: [message] Hi"))) == said("[accept]")
     bill = one.bills()["partner"]
     assert bill["asked_again"] == bill["unusable_turns"] == 1
     assert server.counts()["calls"] == 2
 
 
-def test_a_reply_is_repaired_if_possible(serve, services):
+def test_a_reply_is_repaired_if_possible(serve, services, run):
     one = services(partner=serve("--says", "Hello.").config())
     player = ChatPlayer(one["partner"], "You are shy.", one_turn, seed=0)
-    assert asyncio.run(player.respond(heard("Partner: [message] Hi"))) == said("[message] Hello.")
+    assert run(player.respond(heard("Partner: [message] Hi"))) == said("[message] Hello.")
     assert one.bills()["partner"]["repaired_turns"] == 1
 
 
-def test_a_reply_that_is_no_text_is_made_one(serve, services):
+def test_a_reply_that_is_no_text_is_made_one(serve, services, reply):
     assert reply(services(partner=serve("--says", "Hello \ud83d").config())).text == "Hello ?"
 
 
 # The key
 
 
-def test_a_key_is_needed_and_must_be_one(monkeypatch, serve, services):
+def test_a_key_is_needed_and_must_be_one(monkeypatch, serve, services, reply):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY"):
         services(partner=ServiceConfig())["partner"]
@@ -217,31 +213,33 @@ def test_a_key_is_needed_and_must_be_one(monkeypatch, serve, services):
     assert "sk-abc" not in str(told.value)
 
 
-def test_each_service_gets_its_own_key_and_no_other(monkeypatch, serve, services, key):
+def test_each_service_gets_its_own_key_and_no_other(monkeypatch, serve, services, key, run):
     monkeypatch.setenv("OTHER_KEY", "sk-other")
     server = serve()
     own = services(partner=server.config(key_variable="OTHER_KEY"), judge=server.config(key_variable=None))
-    own.check(["partner", "judge"])
+    run(own.check(["partner", "judge"]))
     assert sorted(server.counts()["keys"]) == ["Bearer none", "Bearer sk-other"]
     server.start_over("--key", key)
     with pytest.raises(UserError, match="refuses the key in OTHER_KEY; set the right one"):
-        own.check(["partner"])
+        run(own.check(["partner"]))
     with pytest.raises(UserError, match=r"needs a key; set the variable that services.judge.key_variable names"):
-        own.check(["judge"])
+        run(own.check(["judge"]))
     monkeypatch.delenv("OTHER_KEY")
     with pytest.raises(UserError, match=r"services.partner needs a key: set the environment variable OTHER_KEY"):
         services(partner=server.config(key_variable="OTHER_KEY"))["partner"]
 
 
-def test_messages_of_a_service_without_a_key_are_shown_as_they_are(serve, services):
+def test_messages_of_a_service_without_a_key_are_shown_as_they_are(serve, services, run):
     one = services(partner=serve("--model", "another").config(key_variable=None, model="none-such"))
     with pytest.raises(
         UserError, match=r"has no model none-such \(Error code: 404 - The model none-such does not exist\)"
     ):
-        one.check(["partner"])
+        run(one.check(["partner"]))
 
 
-def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_message(serve, services, tmp_path, key):
+def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_message(
+    serve, services, tmp_path, key, evaluation, run
+):
     server = serve("--faults", "1", "--kinds", "500")
     one = services(partner=server.config(max_retries=0), folder=tmp_path)
     episodes = evaluation(one, 3, tmp_path / "e")
@@ -249,7 +247,7 @@ def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_messa
     assert not any(key.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     server.start_over("--key", "another")  # its refusal repeats the key
     with pytest.raises(UserError) as refused:
-        one.check(["partner"])
+        run(one.check(["partner"]))
     assert key not in str(refused.value)
 
 
@@ -258,12 +256,16 @@ def test_a_service_that_repeats_the_key_does_not_bring_it_into_any_file_or_messa
 
 def start_evaluation(config, *arguments, **options):
     """In a process of its own, to be killed."""
+
+    async def evaluate(count, folder):
+        async with Services({"partner": config}, "test/0", folder) as services:
+            await play_evaluation(services, count, folder / "e", **options)
+
     child = os.fork()
     if not child:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
         try:
-            count, folder = arguments
-            evaluation(Services({"partner": config}, "test/0", folder), count, folder / "e", **options)
+            asyncio.run(evaluate(*arguments))
         finally:
             os._exit(0)
     return child
@@ -277,7 +279,7 @@ def kill(child, server):
     return counts
 
 
-def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, services, tmp_path):
+def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, services, tmp_path, evaluation):
     """kill -9 while no reply is on the wire, with dialogues of every length under way."""
     server = serve("--hold-after", "150", "--latency", "0.005")
     config = server.config(max_concurrent=4, timeout_seconds=60)
@@ -294,26 +296,30 @@ def test_no_reply_that_arrived_is_paid_for_again_after_a_kill(serve, services, t
     assert len(before["accepted"]) + len(after["accepted"]) == 60  # none was held twice to its end
 
 
-@pytest.mark.parametrize("reason", ["an error in another dialogue", "the budget of another service"])
-def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, services, tmp_path, reason):
-    server = serve("--latency", "1")
-    config = server.config(max_concurrent=4, timeout_seconds=10)
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.01)
 
-    async def dialogues(one):
+
+@pytest.mark.parametrize("reason", ["an error in another dialogue", "the budget of another service"])
+def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, services, tmp_path, run, reply, reason):
+    server = serve("--latency", "0.5")
+    config = server.config(max_concurrent=4, timeout_seconds=10)
+    first = services(partner=config, judge=server.config(max_cost_dollars=1e-6), folder=tmp_path)
+
+    async def dialogues():
         async with asyncio.TaskGroup() as group:
             for seed in range(8):
-                group.create_task(one["partner"].reply(ASK, seed))
-            await asyncio.sleep(0.2)
+                group.create_task(first["partner"].reply(ASK, seed))
+            await until(lambda: server.counts()["under_way"] == 4)
             if reason.startswith("the budget"):
-                await one["judge"].reply(ASK, 0)
+                await first["judge"].reply(ASK, 0)
             raise UserError("The game is broken.")
 
-    first = services(partner=config, judge=server.config(max_cost_dollars=1e-6), folder=tmp_path)
     with pytest.raises(ExceptionGroup):
-        asyncio.run(dialogues(first))
-    started = time.monotonic()
-    first.close()
-    assert time.monotonic() - started < 5
+        run(dialogues())
+    assert server.counts()["good"] == 0  # the dialogues do not wait
+    run(first.close())
     assert server.counts()["good"] == 4  # those that waited in line are not made
     assert first.bills()["partner"]["calls"] == 4
     server.start_over()
@@ -323,17 +329,18 @@ def test_a_stop_waits_for_the_calls_under_way_and_none_is_paid_for_again(serve, 
     assert server.counts()["good"] == 4
 
 
-def test_a_stop_waits_no_longer_than_a_call_may_take(serve, services, tmp_path):
+def test_a_stop_waits_no_longer_than_a_call_may_take(serve, services, tmp_path, run):
+    """The server would hang for half a minute."""
     server = serve("--faults", "1", "--kinds", "hang")
     one = services(partner=server.config(timeout_seconds=0.5), folder=tmp_path)
 
     async def interrupted():
-        async with asyncio.timeout(0.2):
-            await one["partner"].reply(ASK, 0)
+        call = asyncio.create_task(one["partner"].reply(ASK, 0))
+        await until(lambda: server.counts()["calls"])
+        call.cancel()
+        await one.close()
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(interrupted())
-    one.close()
+    run(interrupted())
     bill = one.bills()["partner"]
     assert bill["TimeoutError"] == bill["estimated_calls"] == server.counts()["calls"] == 1  # no retry
 
@@ -343,15 +350,13 @@ def test_ctrl_c_ends_the_dialogues_and_writes_those_that_had_ended(serve, tmp_pa
     child = start_evaluation(server.config(max_concurrent=4), 1000, tmp_path, at_once=20)
     while sum(server.counts()["accepted"]) < 20:
         time.sleep(0.01)
-    started = time.monotonic()
     os.kill(child, signal.SIGINT)
     os.waitpid(child, 0)
-    assert time.monotonic() - started < 5  # by itself, not when all are played
     assert 16 <= len(read_frame(tmp_path / "e")) < 1000  # in a shard; at most 4 were not yet known to have ended
     assert not list(tmp_path.rglob(".journal.jsonl"))
 
 
-def test_each_kill_costs_at_most_the_replies_on_the_wire(serve, services, tmp_path):
+def test_each_kill_costs_at_most_the_replies_on_the_wire(serve, services, tmp_path, evaluation):
     server = serve("--latency", "0.01")
     config, on_the_wire = server.config(max_concurrent=4), 0
     for kills in (1, 2):

@@ -1,89 +1,96 @@
-"""Limits hold in every window of time."""
+"""How fast a service is called."""
 
 import asyncio
-import time
+from itertools import pairwise
 
-from slim_rl.players.limits import Limits
+import pytest
 
-WINDOW = 0.4
+from slim_rl.players.limits import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Limits
+from tests.fake_time import now, run_in_fake_time
 
 
-def calls(limits, count, tokens=1, lasts=0.0):
-    """Make `count` calls at once; returns when each was let through and when it ended, in seconds."""
+def calls(limits, *tokens, lasts=0.0):
+    """Make calls of so many tokens at once; returns when each was let through and when it ended, in seconds."""
     times = []
 
-    async def one():
-        async with limits.call(tokens):
-            started = time.monotonic()
-            await asyncio.sleep(lasts)
-            times.append((started, time.monotonic()))
+    async def one(size):
+        entered = await limits.enter(size)
+        assert entered == now()
+        await asyncio.sleep(lasts)
+        limits.leave()
+        times.append((entered, now()))
 
-    async def everybody():
+    async def all_at_once():
         async with asyncio.TaskGroup() as group:
-            for _ in range(count):
-                group.create_task(one())
+            for size in tokens:
+                group.create_task(one(size))
 
-    asyncio.run(everybody())
-    return sorted(times)
-
-
-def most_in_a_window(moments):
-    return max(sum(first <= other < first + WINDOW for other in moments) for first in moments)
+    run_in_fake_time(all_at_once())
+    return times
 
 
-def test_requests_in_any_window_are_bounded_wherever_in_a_call_they_are_counted():
-    times = calls(Limits(10, None, 100, WINDOW), 35, lasts=0.03)
-    for counted_at in (0.0, 0.5, 1.0):  # by the service: as the call begins, half-way, as it ends
-        assert most_in_a_window([a + counted_at * (b - a) for a, b in times]) <= 10
-    assert times[-1][0] - times[0][0] < 5 * WINDOW  # and it is used up
+@pytest.mark.parametrize(("limits", "tokens"), [(Limits(10, None, 100), [1] * 35), (Limits(None, 100, 100), [10] * 35)])
+def test_requests_and_tokens_keep_to_their_rate_after_a_burst_of_a_minute(limits, tokens):
+    entered = [start for start, _ in calls(limits, *tokens)]
+    assert entered[9] == 0 and entered[10:] == pytest.approx([6.0 * (n + 1) for n in range(25)])
 
 
-def test_tokens_in_any_window_are_bounded():
-    times = calls(Limits(None, 100, 100, WINDOW), 12, tokens=30)
-    assert most_in_a_window([a for a, _ in times]) == 3
+def test_calls_are_let_through_in_the_order_in_which_they_came():
+    """A large one is not overtaken by small ones for ever."""
+    limits, order = Limits(None, 100, 100), []
+
+    async def one(size):
+        await limits.enter(size)
+        order.append(size)
+
+    async def all_at_once():
+        await asyncio.gather(*map(one, (60, 90, 1, 2, 3)))
+
+    run_in_fake_time(all_at_once())
+    assert order == [60, 90, 1, 2, 3]
 
 
-def test_what_a_call_used_replaces_its_estimate():
-    limits = Limits(None, 100, 100, WINDOW)
-
-    async def play():
-        for _ in range(10):
-            async with limits.call(90) as call:
-                call.tokens = 10
-
-    started = time.monotonic()
-    asyncio.run(play())
-    assert time.monotonic() - started < 6 * WINDOW  # by the estimates it would be nine windows
-
-
-def test_a_call_larger_than_the_limit_goes_alone():
-    assert len(calls(Limits(None, 100, 100, WINDOW), 2, tokens=500)) == 2
+def test_a_call_larger_than_the_limit_takes_all_of_it():
+    assert [start for start, _ in calls(Limits(None, 100, 100), 500, 500)] == [0, pytest.approx(60)]
 
 
 def test_calls_at_a_time_are_bounded():
-    times = calls(Limits(None, None, 3, WINDOW), 12, lasts=0.02)
-    assert max(sum(a <= start < b for a, b in times) for start, _ in times) == 3
+    assert [start for start, _ in calls(Limits(None, None, 3), *[1] * 7, lasts=2.0)] == [0, 0, 0, 2, 2, 2, 4]
 
 
-def test_a_refusal_stops_everybody_and_each_further_one_for_longer():
-    limits = Limits(None, None, 10, WINDOW)
+def test_a_call_that_gives_up_leaves_its_place():
+    limits = Limits(None, None, 1)
 
     async def play():
-        pauses = []
-        for _ in range(3):
-            async with limits.call(1) as refused:
-                limits.pause(refused, None)
-                limits.pause(refused, None)  # of the same round: no longer pause
-            before = time.monotonic()
-            async with limits.call(1):
-                pauses.append(time.monotonic() - before)
-        async with limits.call(1) as call:
-            limits.succeeded(call)
-            limits.pause(call, 0.1)
-        before = time.monotonic()
-        async with limits.call(1):
-            return [*pauses, time.monotonic() - before]
+        await limits.enter(1)
+        limits.pause(now(), 10)
+        limits.leave()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await limits.enter(1)
+        assert await limits.enter(1) == 10
 
-    first, second, third, asked_for = asyncio.run(play())
-    assert 0.25 <= first <= 0.4 and 0.5 <= second <= 0.8 and 1.0 <= third <= 1.6
-    assert 0.1 <= asked_for < 0.2
+    run_in_fake_time(play())
+
+
+def test_a_refusal_stops_everybody_and_each_further_one_for_longer_until_one_succeeds():
+    limits = Limits(None, None, 10)
+
+    async def play():
+        entered = [await limits.enter(1)]
+        for _ in range(3):
+            limits.pause(entered[-1], None)
+            limits.pause(entered[-1] - 1, None)  # sent before this pause: no longer one
+            entered.append(await limits.enter(1))
+        limits.succeeded(entered[-1])
+        limits.pause(entered[-1], None)
+        entered.append(await limits.enter(1))
+        limits.pause(entered[-1], 100)  # the service asked for it
+        entered.append(await limits.enter(1))
+        return [after - before for before, after in pairwise(entered)]
+
+    *pauses, last, asked_for = run_in_fake_time(play())
+    for n, pause in enumerate([*pauses, last]):
+        longest = FIRST_PAUSE_SECONDS * 2 ** (n % 3)
+        assert longest / 2 <= pause <= longest < LONGEST_PAUSE_SECONDS
+    assert asked_for == pytest.approx(100)

@@ -1,9 +1,7 @@
 """Services by name: what is paid for once, whose bill it is on, and the check before a stage."""
 
-import asyncio
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,15 @@ from stages.services import services_of
 ASK = [{"role": "user", "content": "Say [accept]."}]
 
 
-def ask(services, *seeds, name="partner", messages=ASK):
-    async def all_of_them():
-        return [(await services[name].reply(messages, seed)).text for seed in seeds]
+@pytest.fixture
+def ask(run):
+    def each(services, *seeds, name="partner"):
+        return [run(services[name].reply(ASK, seed)).text for seed in seeds]
 
-    return asyncio.run(all_of_them())
+    return each
 
 
-def test_a_reply_is_paid_for_once_by_whichever_run(serve, services, tmp_path):
+def test_a_reply_is_paid_for_once_by_whichever_run(serve, services, tmp_path, ask):
     server = serve()
     first = services(partner=server.config(), run="train/1", folder=tmp_path)
     told = ask(first, 0, 1)
@@ -41,14 +40,14 @@ def test_a_reply_is_paid_for_once_by_whichever_run(serve, services, tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"model": "gpt-4o"}, {"temperature": 1.0}, {"max_reply_tokens": 7}])
-def test_a_service_that_would_answer_otherwise_is_asked(serve, services, tmp_path, change):
+def test_a_service_that_would_answer_otherwise_is_asked(serve, services, tmp_path, change, ask):
     server = serve()
     ask(services(partner=server.config(), folder=tmp_path), 0)
     ask(services(partner=server.config(**change), folder=tmp_path), 0)
     assert server.counts()["calls"] == 2
 
 
-def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path):
+def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path, ask):
     server = serve()
     config = server.config(max_cost_dollars=0.0016)  # a call is estimated at 0.001 and costs 0.0007
     for run, seeds in ("train/1", range(5)), ("evaluate/2", range(5, 10)):
@@ -59,7 +58,7 @@ def test_each_run_has_a_budget_of_its_own(serve, services, tmp_path):
         assert server.counts()["calls"] - before == one.bills()["partner"]["calls"] == 1
 
 
-def test_an_edit_of_the_code_resets_no_budget(serve, tmp_path, monkeypatch):
+def test_an_edit_of_the_code_resets_no_budget(serve, tmp_path, monkeypatch, ask, run):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     server = serve()
@@ -70,12 +69,14 @@ def test_an_edit_of_the_code_resets_no_budget(serve, tmp_path, monkeypatch):
         service = server.config(max_cost_dollars=0.0016)  # enough for one call
         config = Config(games=games, services={"partner": service}, train={"steps": steps})
         before = server.counts()["calls"]
-        with closing(services_of(config, "evaluate")) as one, pytest.raises(UserError, match="is reached"):
+        one = services_of(config, "evaluate")
+        with pytest.raises(UserError, match="is reached"):
             ask(one, *range(10 * steps, 10 * steps + 5))
+        run(one.close())
         assert server.counts()["calls"] - before == calls
 
 
-def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tmp_path):
+def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tmp_path, ask):
     server = serve("--model", "gpt-4.1")
     both = services(partner=server.config(), judge=server.config(model="gpt-4o"), folder=tmp_path)
     assert both.status() == "" and both.bills() == {}
@@ -87,7 +88,7 @@ def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.jsonl", "partner.jsonl"]
 
 
-def test_dollars_by_the_price_list(serve, services):
+def test_dollars_by_the_price_list(serve, services, ask):
     one = services(partner=serve().config(model="gpt-4.1-mini-2025-04-14"))
     ask(one, 0)
     assert one.bills() == {
@@ -122,7 +123,7 @@ def test_a_budget_needs_a_price(serve, services):
         one["partner"]
 
 
-def test_a_price_of_your_own_goes_before_the_list(serve, services):
+def test_a_price_of_your_own_goes_before_the_list(serve, services, ask):
     price = {"prompt": 100, "cached_prompt": 0, "completion": 1000}
     for model in ("smol", "gpt-4.1"):
         one = services(partner=serve().config(model=model, max_cost_dollars=1, price=price))
@@ -130,7 +131,7 @@ def test_a_price_of_your_own_goes_before_the_list(serve, services):
         assert one.bills()["partner"]["dollars"] == pytest.approx(300 * 1e-4 + 12 * 1e-3)
 
 
-def test_a_bill_without_a_price_has_no_dollars(serve, services):
+def test_a_bill_without_a_price_has_no_dollars(serve, services, ask):
     one = services(partner=serve().config(model="smol"))
     ask(one, 0)
     assert one.bills()["partner"]["calls"] == 1 and "dollars" not in one.bills()["partner"]
@@ -146,10 +147,10 @@ def test_a_ledger_survives_a_line_that_was_cut_off(tmp_path):
     assert whole.totals["calls"] == 2 and whole.replies == {"a": ["Hello.", False]}
 
 
-def test_a_check_always_calls(serve, services, tmp_path):
+def test_a_check_always_calls(serve, services, tmp_path, run):
     server = serve()
     for _ in range(2):
-        services(partner=server.config(), folder=tmp_path).check(["partner"])
+        run(services(partner=server.config(), folder=tmp_path).check(["partner"]))
     assert server.counts()["calls"] == 2
 
 
