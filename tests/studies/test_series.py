@@ -41,20 +41,14 @@ def evaluation(game, tasks, folder, **parameters):
 @pytest.mark.slow
 def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, tmp_path):
     save_model(tmp_path / "model", model, tokenizer)
-    played = []
-    for name, server in (("here", None), ("there", SERVER)):
+
+    async def play(name, server):
         run = evaluation(matching, tasks, tmp_path, temperature=0.0, server=server)
         series = run.series(f"{name}/trained", tasks, ("trained", "scripted"))
-        with run.models:
-            seating = series.seating()
-            # Each call of `collect` has an event loop of its own.
-            requests = series.requests()
-            halves = (requests[:4], requests[4:])
-            store = Store(series.folder)
-            played.append(
-                [e for half in halves for e in asyncio.run(collect(half, seating.play, store, concurrency=8))]
-            )
-    for here, there in zip(*played, strict=True):
+        async with run.models:
+            return await collect(series.requests(), series.seating().play, Store(series.folder), concurrency=8)
+
+    for here, there in zip(asyncio.run(play("here", None)), asyncio.run(play("there", SERVER)), strict=True):
         assert here.turns == there.turns and here.rewards == there.rewards
 
 
@@ -75,13 +69,21 @@ def test_one_server_at_a_time_and_none_at_the_end(model, tokenizer, tmp_path, mo
         yield "http://127.0.0.1:1"
         events.append(f"stop {checkpoint.name}")
 
+    async def close(engine):
+        events.append("close")
+
     monkeypatch.setattr(sglang, "serving", serving)
+    monkeypatch.setattr(sglang.SGLangEngine, "close", close)
     for name in ("base", "trained"):
         save_model(tmp_path / name, model, tokenizer)
-    with Models(EvaluateConfig(server="serve {model} {port}"), ModelConfig()) as models:
-        for name in ("base", "base", "trained"):
-            models.load(tmp_path / name)
-    assert events == ["start base", "stop base", "start trained", "stop trained"]
+
+    async def load():
+        async with Models(EvaluateConfig(server="serve {model} {port}"), ModelConfig()) as models:
+            for name in ("base", "base", "trained"):
+                models.load(tmp_path / name)
+
+    asyncio.run(load())
+    assert events == ["start base", "stop base", "start trained", *["close"] * 3, "stop trained"]
 
 
 @pytest.fixture(scope="module")
