@@ -47,9 +47,9 @@ def test_over_http_comes_what_the_engine_samples_itself(model, tokenizer):
     samplings = [Sampling(12, 0.8, (3,), seed=seed, session=f"s{seed}") for seed in range(3)]
 
     async def over_http():
-        async with answering(Server(LocalEngine(model), tokenizer.eos_token_id, "tiny").app()) as url:
-            async with client(url) as engine:
-                return await asyncio.gather(*map(engine.generate, prompts, samplings))
+        app = Server(LocalEngine(model), tokenizer.eos_token_id, "tiny").app()
+        async with answering(app) as url, client(url) as engine:
+            return await asyncio.gather(*map(engine.generate, prompts, samplings))
 
     async def directly():
         engine = LocalEngine(model)
