@@ -124,7 +124,8 @@ def words_of(**changes):
 )  # fmt: skip
 def test_parameters_become_slimes_flags(workspace, changes, there, missing):
     words = words_of(**changes)
-    assert f" {there} ".replace("  ", " ") in f" {' '.join(words)} " or set(there.split()) <= set(words)
+    for flag in there.replace(" --", "\n--").splitlines():  # with its value
+        assert f" {flag} " in f" {' '.join(words)} "
     assert not set(missing.split()) & set(words)
     flags = [word for word in words if word.startswith("--")]
     assert len(flags) == len(set(flags))  # the parsers also refuse a value that a later one replaces
