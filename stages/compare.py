@@ -12,7 +12,7 @@ from dvc.exceptions import DvcException
 
 from slim_rl.analysis.comparison import Compared, Run, differences, draw, draw_curves, grouped, render
 from slim_rl.analysis.figures import save
-from slim_rl.config import Config
+from slim_rl.config import PATH, RUN, Config
 from slim_rl.core.errors import UserError
 from slim_rl.games import file_name
 from slim_rl.runtime.cli import run_stage
@@ -48,7 +48,12 @@ def runs(row: Mapping[str, Any]) -> Iterator[Run]:
 
     What only other rows have comes from DVC as None, the word or the value.
     """
-    known = {name: value for name, value in row.items() if value not in (None, "None")}
+    # DVC puts the file before the names that params.yaml and run.yaml both have; run.yaml is what the run read.
+    known = {
+        name.removeprefix(f"{RUN}:"): value
+        for name, value in row.items()
+        if value not in (None, "None") and not name.startswith(f"{PATH}:")
+    }
     sections = tuple(f"{name}." for name in Config.model_fields)
     of_config = {n: v for n, v in known.items() if n in Config.model_fields or n.startswith(sections)}
     metrics = {name: value for name, value in known.items() if name not in of_config}
