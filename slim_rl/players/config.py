@@ -1,7 +1,5 @@
 """Parameters of the players that are models."""
 
-from itertools import pairwise
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -63,13 +61,6 @@ class ServiceConfig(Section):
         return url
 
 
-class Shot(Section):
-    """A message of an example dialogue."""
-
-    role: Literal["user", "assistant", "tool"]
-    content: str = Field(min_length=1)
-
-
 class ModelConfig(Section):
     """The model that is trained."""
 
@@ -96,22 +87,8 @@ class ModelConfig(Section):
     chat_template: str | None = Field(None, min_length=1)
     """A template, in Jinja as transformers reads it, in place of the checkpoint's own: one that has tools, for instance.
     The local backend saves the trained checkpoint with it."""
-    few_shot: list[Shot] = Field(default_factory=list)
-    """Example turns that stand before every dialogue, after the system prompt. The assistant's are written as it would
-    sample them, with `<tool_call>{"name": ..., "arguments": ...}</tool_call>` for a call."""
     tool_tokens: int = Field(1024, ge=1)
     """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""
-
-    @field_validator("few_shot")
-    @classmethod
-    def _takes_turns(cls, shots: list[Shot]) -> list[Shot]:
-        said = [shot.role == "assistant" for shot in shots]
-        if said and (said[0] or not said[-1] or any(one and other for one, other in pairwise(said))):
-            raise ValueError(
-                "model.few_shot begins with a message that the assistant reads and ends with one of the assistant, which "
-                "never speaks twice in a row"
-            )
-        return shots
 
     @model_validator(mode="after")
     def _has_a_template_to_replace(self) -> "ModelConfig":

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -35,7 +35,6 @@ class Renderer:
     Args:
         max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
         system_prompt: a template; see `ModelConfig`. Markers in it are markers, but not in what it is filled with.
-        few_shot: example turns, see `ModelConfig`.
     """
 
     def __init__(
@@ -44,11 +43,9 @@ class Renderer:
         chat: Format,
         max_tool_tokens: int | None = None,
         system_prompt: str | None = None,
-        few_shot: Sequence[Message] = (),
     ):
         self._tokenizer, self._format = tokenizer, chat
         self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
-        self._few_shot = tuple(few_shot)
         self._cutting = Cutting(tokenizer)
         found = markers(tokenizer)
         self._markers = frozenset(found.values())
@@ -148,20 +145,7 @@ class Renderer:
             text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
             heard = (("system", text), *(message for message in heard if message[0] != "system"))
             tools = [] if "{tools}" in template else tools
-        return tuple(self._after_shots(heard, tools) if self._few_shot else self._format.opening(_dicts(heard), tools))
-
-    def _after_shots(self, heard: Heard, tools: Sequence[Any]) -> list[int]:
-        """The opening of a dialogue before which the example turns were played."""
-        system = tuple(message for message in heard if message[0] == "system")
-        ids: list[int] = []
-        for spoken, messages in groupby(self._few_shot, lambda message: message.role == "assistant"):
-            if spoken:
-                ids += self.turn(next(messages).text)
-            elif ids:
-                ids += self.continuation(list(messages))
-            else:
-                ids += self._format.opening(_dicts((*system, *self._heard(list(messages)))), tools)
-        return ids + self._format.following(_dicts(tuple(message for message in heard if message[0] != "system")))
+        return tuple(self._format.opening(_dicts(heard), tools))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
         return tuple((message.role, self._shortened(message.role, self._cut(message.text))) for message in messages)
@@ -192,22 +176,20 @@ def renderer_for(
     thinking: bool,
     max_tool_tokens: int | None = None,
     system_prompt: str | None = None,
-    few_shot: Sequence[Message] = (),
 ) -> Renderer:
     """The renderer of a checkpoint; see `Renderer` and `chat_format`.
 
     Raises:
         UserError: the tokenizer has no chat template that can be used.
     """
-    return Renderer(tokenizer, chat_format(tokenizer, thinking), max_tool_tokens, system_prompt, few_shot)
+    return Renderer(tokenizer, chat_format(tokenizer, thinking), max_tool_tokens, system_prompt)
 
 
 def renderer_of(model: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """The renderer of the model that is trained; raises as `renderer_for`. The tokenizer gets `model.chat_template`."""
     if model.chat_template:
         tokenizer.chat_template = model.chat_template
-    shots = [Message(shot.role, shot.content) for shot in model.few_shot]
-    return renderer_for(tokenizer, model.thinking, model.tool_tokens, model.system_prompt, shots)
+    return renderer_for(tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
 
 
 def _dicts(heard: Heard) -> list[Any]:

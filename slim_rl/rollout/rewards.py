@@ -28,6 +28,7 @@ from slim_rl.games import NamedGame
 from slim_rl.rollout.play import fail
 from slim_rl.rollout.store import Store
 from slim_rl.runtime.imports import check_name, function_at
+from slim_rl.runtime.retry import retry
 
 Values = Sequence[float | None]
 Reward = Callable[..., Values | Awaitable[Values]]
@@ -80,17 +81,17 @@ async def remote(
         async def one(episode: Episode, task: Task) -> float:
             asked = episode.turns[0].read if episode.turns else task.prompt
             body = {"prompt": asked, "response": response(episode), "label": label(task)}
-            for attempt in range(tries):
-                try:
-                    async with http.post(url, json=body) as answer:
-                        answer.raise_for_status()
-                        given = await answer.json(content_type=None)
-                    return _finite(given, url)
-                except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                    failure = f"{type(error).__name__}: {url}: {error}"
-                if attempt + 1 < tries:
-                    await asyncio.sleep(0.1 * 4**attempt)
-            raise RewardFailed(failure[:300])
+
+            async def ask() -> float:
+                async with http.post(url, json=body) as answer:
+                    answer.raise_for_status()
+                    return _finite(await answer.json(content_type=None), url)
+
+            errors = (aiohttp.ClientError, TimeoutError, ValueError)
+            try:
+                return await retry(ask, errors, tries=tries, first_seconds=0.1)
+            except errors as error:
+                raise RewardFailed(f"{type(error).__name__}: {url}: {error}"[:300]) from None
 
         return list(await asyncio.gather(*map(one, episodes, tasks)))
 

@@ -84,27 +84,6 @@ def test_a_dialogue_turn_by_turn_has_the_tokens_of_the_whole_one(family, thinkin
 
 
 @pytest.mark.parametrize(("family", "thinking"), FORMATS)
-def test_few_shot_turns_stand_before_a_dialogue_as_if_they_had_been_played(family, thinking):
-    tokenizer, said = TOKENIZERS[family], ["2 + 2?", "4", "<|im_end|> 3 + 4?", "7"]
-    shots = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(said)]
-    renderer = renderer_from(ModelConfig(thinking=thinking, system_prompt="Add.", few_shot=shots), tokenizer)
-    ids = renderer.opening([Message("system", "Chess."), *heard("5 + 1?")])
-    played = renderer_for(tokenizer, thinking, system_prompt="Add.")
-    expected = played.opening(heard(said[0])) + played.turn(said[1])
-    expected += played.continuation(heard(said[2])) + played.turn(said[3]) + played.continuation(heard("5 + 1?"))
-    assert ids == expected
-    assert "".join(tokenizer.decode(ids).split()).count("3+4?") == 1
-
-
-@pytest.mark.parametrize("roles", [["assistant"], ["user"], ["user", "assistant", "assistant"]])
-def test_few_shot_turns_that_are_no_dialogue_are_refused(roles):
-    with pytest.raises(
-        ValueError, match="few_shot begins with a message that the assistant reads and ends with one of"
-    ):
-        ModelConfig(few_shot=[{"role": role, "content": "Hi"} for role in roles])
-
-
-@pytest.mark.parametrize(("family", "thinking"), FORMATS)
 def test_what_is_trained_on_is_what_was_sent_and_sampled(family, thinking):
     """Turns that no encoder would give, one that is cut, and one that ends with another of the model's end tokens."""
     tokenizer, renderer = TOKENIZERS[family], renderer_of(family, thinking)
