@@ -69,12 +69,18 @@ class Caller(Babbler):
     moods = 12
 
 
-def check_tokens(engine, episode):
-    """Every token is accounted for: asked as it is trained on, and trained on exactly if it was sampled, in one sequence."""
+def check_tokens(engine, episode, taken_back=False):
+    """Every token is accounted for: asked as it is trained on, and trained on exactly if it was sampled, in one sequence.
+
+    Args:
+        taken_back: turns may have been taken back; those are in no sequence.
+    """
     trained = {seat: [0] * len(trace.token_ids) for seat, trace in episode.traces.items()}
     for session, (asked, said) in zip(engine.sessions, engine.asked, strict=True):
         seat = session.rpartition("/")[2]
         trace, end = episode.traces[seat], len(asked) + len(said.token_ids)
+        if taken_back and trace.logprobs[len(asked) : end] != said.logprobs:
+            continue
         assert trace.token_ids[: len(asked)] == asked
         assert trace.token_ids[len(asked) : end] == said.token_ids
         assert trace.logprobs[len(asked) : end] == said.logprobs

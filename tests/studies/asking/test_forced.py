@@ -67,15 +67,6 @@ def saying(renderer, *turns):
     return Scripted([renderer.turn(turn) for turn in turns])
 
 
-def test_just_the_sampled_tokens_are_marked(play, engine, tasks, free):
-    for arm in (forbidden, partial(given, free), asks_on, partial(as_many, free)):
-        for episode in play(arm, engine, tasks[:2]):
-            trace = episode.traces[AGENT]
-            assert len(trace.token_ids) == len(trace.loss_mask) == len(trace.logprobs)
-            sampled = [bool(mask) == (p != 0) for mask, p in zip(trace.loss_mask, trace.logprobs, strict=True)]
-            assert all(sampled) and sum(trace.loss_mask) > 0
-
-
 def test_it_says_what_the_other_one_said_hears_the_answers_and_has_to_propose(play, engine, tasks, free, renderer):
     for episode in play(partial(given, free), engine, tasks):
         theirs = turns_of_the_agent(free[episode.game_id])[:-1]

@@ -1,0 +1,79 @@
+"""What goes to the engine is what is trained on: over renderers, seats, tools and forced play.
+
+`tests/slime` checks the same of SLIME's samples.
+"""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from slim_rl.games import load_games
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
+from slim_rl.studies.asking.forced import as_many, asks_on, asks_unknown, forbidden, given
+from slim_rl.studies.calls.forced import forced
+from tests import echo
+from tests.babbler import SENSIBLE, Babbler, check_tokens
+from tests.settings import setting
+from tests.studies.asking import made
+
+SAID = {
+    "matching": (*SENSIBLE, "[message] It is 50.", "[accept]", "[reject]"),
+    "tictactoe": tuple(f"[{cell}]" for cell in range(9)),
+    "kuhn": ("[check]", "[bet]", "[fold]", "[call]"),
+    "tests.echo": echo.SPOKEN,
+}
+FREE = {e.game_id: e for e in made.play(setting("matching").game, "other", made.Policy(2), 8, purpose="train")}
+
+
+class Talker(Babbler):
+    """Mostly sensible."""
+
+    max_context_tokens = 20_000
+    moods = 8
+
+
+@pytest.mark.parametrize("thinking", [False, True], ids=["", "thinking"])
+@pytest.mark.parametrize(
+    ("game", "seating", "arm"),
+    [
+        ("matching", ("policy", "scripted"), None),
+        ("kuhn", ("random", "policy"), None),
+        ("matching", ("policy", "policy"), None),
+        ("tictactoe", ("policy", "policy"), None),
+        ("kuhn", ("policy", "policy"), None),
+        ("tests.echo", ("policy",), None),
+        ("tests.echo", ("policy",), partial(forced, 0, "nobody")),
+        ("matching", ("policy", "scripted"), forbidden),
+        ("matching", ("policy", "scripted"), asks_on),
+        ("matching", ("policy", "scripted"), asks_unknown),
+        ("matching", ("policy", "scripted"), partial(as_many, FREE)),
+        ("matching", ("policy", "scripted"), partial(given, FREE)),
+    ],
+)
+def test_each_sampled_token_is_trained_in_one_sequence_and_no_other(game, seating, arm, thinking):
+    if game == "tests.echo":
+        tokenizer, games = echo.echo_tokenizer(), load_games({game: echo.Parameters(max_turns=6)}, 0)
+    else:
+        tokenizer, games = setting(game, seating).tokenizer, {game: setting(game, seating).game}
+    renderer = renderer_for(tokenizer, thinking=thinking, max_tool_tokens=50)
+    taskset, ended, turns = games[game].taskset, 0, 0
+    tasks = list(taskset.tasks("train", 8))
+    for seed in range(24):
+        engine = Talker(tokenizer, seed, SAID[game])
+        maker = PolicyRules(renderer, max_turn_tokens=60, temperature=1.0).maker(engine)
+        request = Request("e", game, tasks[seed % 8], seating)
+        episode = asyncio.run(Seating(games, {"policy": under(arm, maker)}, seed=0).play(request))
+        seats = [seat for seat, player in episode.seating.items() if player == "policy"]
+        assert list(episode.traces) == seats
+        check_tokens(engine, episode, taken_back=arm is not None)
+        for seat in seats:
+            read = [turn.observation for turn in episode.turns if turn.seat == seat]
+            tools = taskset.load(request.task).tools(seat)
+            opening = renderer.opening(read[0], tools) if read else []
+            assert episode.traces[seat].token_ids[: len(opening)] == opening
+        ended, turns = ended + (episode.status == "completed"), turns + len(episode.turns)
+    assert turns > 24 and (
+        ended or arm or set(seating) != {"policy"}
+    )  # games that end by their rules, not errors alone
