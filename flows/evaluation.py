@@ -113,20 +113,20 @@ async def _play_at_once(
         for requests in [missing(series)]
         for i in range(0, len(requests), batch_episodes)
     ]
-    # Quoted, because Prefect would look for futures in every request.
     free = asyncio.Semaphore(BATCHES_AT_ONCE)
 
     async def play(name: str, series: Series, requests: list[Request]) -> None:
         batch: Any = play_batch
         async with free:
             with suppress(PartnerGaveOut):
+                # Quoted, because Prefect would look for futures in every request.
                 await batch.with_options(task_run_name=name)(quote((series, requests)), quote(services), concurrency)
 
     await asyncio.gather(*(play(*batch) for batch in batches))
 
 
-def _is_transient(task: Any, task_run: Any, state: State) -> bool:
-    return isinstance(state.result(raise_on_failure=False), PartnerGaveOut)
+async def _is_transient(task: Any, task_run: Any, state: State) -> bool:
+    return isinstance(await state.aresult(raise_on_failure=False), PartnerGaveOut)
 
 
 @task(

@@ -119,7 +119,7 @@ class Zygote:
         command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE)]
         self._process = subprocess.Popen(
             [*(_bubblewrap() if namespaces else []), *command],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,
