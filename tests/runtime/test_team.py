@@ -166,9 +166,11 @@ def test_any_other_error_of_another_process_is_told_with_its_name():
 async def _waits(team):
     if team.rank:
         time.sleep(20)
-    else:
-        asyncio.get_running_loop().call_later(0.1, signal.raise_signal, signal.SIGINT)
+        await team.gather("fine")
+        return
+    interrupt = asyncio.get_running_loop().call_later(0.1, signal.raise_signal, signal.SIGINT)
     await team.gather("fine")
+    interrupt.cancel()
     raise AssertionError("the interrupt was not heard")
 
 
