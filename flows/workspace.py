@@ -10,10 +10,12 @@ from networkx import topological_sort
 
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.process import end
+from stages.services import main as check_services
 
 
 def run_now(flow: Any) -> None:
     """Run a flow in this process. Raises UserError if it fails, with the flow's sentence."""
+    check_services()  # before a server is started for the flow
     state = flow(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)
