@@ -103,6 +103,7 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
     parameters = yaml.safe_load((copy / "params.yaml").read_text())
     (copy / "params.yaml").write_text(yaml.safe_dump(merged(parameters, changes)))
 
+    assert repro(copy, "code").returncode == 0
     process = start(copy, "--single-item", "evaluate")
     # Four requests are held: every reply before them has arrived.
     wait_for(lambda: itemgetter("good", "under_way")(server.counts()) == (80, 4), process)
@@ -119,5 +120,5 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
         if "service:partner" in episode.seating.values()
         for turn in episode.turns
     )
-    checks = 0  # no run began with the stage `code`, which tries the key
+    checks = 1  # the stage `code` tries the key
     assert replies > 80 and 80 + server.counts()["good"] == replies + checks

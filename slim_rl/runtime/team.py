@@ -5,6 +5,7 @@ there are, and not on which of them is faster.
 """
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
@@ -175,6 +176,7 @@ async def _meet(main: Callable[[Team], Coroutine[Any, Any, None]], team: Team, s
 
 
 def _follow(main: Callable[[Team], Coroutine[Any, Any, None]], team: Team, sentence: Path) -> None:
+    gc.freeze()  # the destructor of an inherited object may wait for a thread, and the fork copies none
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they may reach all, and the first process decides
         signal.signal(kind, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -148,7 +149,10 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
         assert replies[-1][0] == "refused" and turn is None, "six turns of both seats end the game"
 
 
-def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog):
+def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
+    # Prefect disables all loggers that are there when it is imported.
+    monkeypatch.setattr(logging.getLogger("slim_rl.rollout.serve"), "disabled", False)
+
     class Broken:
         seats = calculator.taskset.seats
 
