@@ -100,7 +100,12 @@ def test_a_checkpoint_sees_games_of_any_length_from_the_start_and_is_measured_on
     tmp_path, model, tokenizer, monkeypatch, run_stage
 ):
     given = []
-    monkeypatch.setattr(base_model, "imitate", lambda *arguments, **_: given.extend(arguments) or [])
+
+    async def record(*arguments, **_):
+        given.extend(arguments)
+        return []
+
+    monkeypatch.setattr(base_model, "imitate", record)
     save_model(tmp_path / "mine", model, tokenizer)
     warm = {"checkpoint": True, "demonstrations": 640, "batch": 8}
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)

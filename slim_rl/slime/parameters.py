@@ -52,4 +52,9 @@ _MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "checkpoi
 
 def identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Those values of the sections `inputs` that a run's episodes and updates depend on."""
-    return {**inputs, "train": {name: value for name, value in inputs["train"].items() if name not in _MAY_CHANGE}}
+    games = {
+        name: {key: value for key, value in game.items() if key != "eval_count"}  # held-out tasks change no update
+        for name, game in inputs["games"].items()
+    }
+    train = {name: value for name, value in inputs["train"].items() if name not in _MAY_CHANGE}
+    return {**inputs, "games": games, "train": train}
