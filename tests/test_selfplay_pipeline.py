@@ -60,6 +60,6 @@ def test_a_game_of_textarena_against_random_play(pipeline):
     assert {tuple(e.seating.values()) for e in rollouts} == {("policy", "random")}
     assert all([e.seating[seat] for seat in e.traces] == ["policy"] for e in rollouts)
     played = seatings(folder / "data/episodes/textarena-Nim-v0/matches")
-    assert played >= {("trained", "random"), ("random", "trained"), ("base", "trained")}
+    assert {("trained", "random"), ("base", "random")} <= played
     assert not (folder / "data/episodes/textarena-Nim-v0/solved.json").exists()
     assert list((folder / "models/snapshots").iterdir()) == []

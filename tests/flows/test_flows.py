@@ -116,6 +116,7 @@ def set_up(workspace: Path, url: str, boards: int, **service) -> None:
         games={"matching": {"seating": ["policy", "service:partner"], "always_accept": False, "eval_count": boards}},
         studies={"asking": {"references": [PLAYER]}},
     )
+    values["profile"] = "asking"
     values["services"] = {"partner": service}  # `miniature` would drop the limits that are None
     (workspace / "params.yaml").write_text(yaml.safe_dump(values))
     subprocess.run([sys.executable, "-m", "stages.games"], cwd=workspace, check=True, stderr=subprocess.DEVNULL)
