@@ -18,7 +18,7 @@ from tests.workspaces import environment, fresh_copy
 
 ROOT = Path(__file__).parents[1]
 GAME = {"games": {"kuhn": {"seating": ["policy", "policy"]}}}
-PLAYED = {"games": {"mine": {"seating": ["policy", "policy"]}}}
+PLAYED = {"games": {"failing": {"seating": ["policy", "policy"]}}}
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def test_what_a_gguf_file_needs_is_told(workspace, monkeypatch):
 
 
 def test_the_module_of_a_user_that_fails_is_a_sentence(workspace):
-    (workspace / "mine.py").write_text("import no_such_library\n")
-    with pytest.raises(ValueError, match=r"mine .*no_such_library"):
+    (workspace / "failing.py").write_text("import no_such_library\n")
+    with pytest.raises(ValueError, match=r"failing .*no_such_library"):
         Config.model_validate(PLAYED)
 
 

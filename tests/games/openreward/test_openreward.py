@@ -151,7 +151,7 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
 
 def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
     # Prefect disables all loggers that are there when it is imported.
-    monkeypatch.setattr(logging.getLogger("slim_rl.rollout.serve"), "disabled", False)
+    monkeypatch.setattr(logging.getLogger("aiohttp.server"), "disabled", False)
 
     class Broken:
         seats = calculator.taskset.seats
