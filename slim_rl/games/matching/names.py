@@ -35,10 +35,10 @@ SHORT_PAPERS = tuple(title.partition(":")[0] for title in PAPERS)
 
 _SHOWN = {"reviewer": REVIEWERS, "paper": SHORT_PAPERS}
 _FIRST = {name.split()[0].lower(): i for i, name in enumerate(REVIEWERS)}
-_LAST = {name.split()[1].lower(): i for i, name in enumerate(REVIEWERS)}
+LAST_NAMES = {name.split()[1].lower(): i for i, name in enumerate(REVIEWERS)}
 _REVIEWER_WORDS = (
     _FIRST
-    | _LAST
+    | LAST_NAMES
     | {name.replace(" ", "").lower(): i for i, name in enumerate(REVIEWERS)}
     | {"sophia": _FIRST["sofia"]}  # the more common spelling; two edits away, so not covered by typos
 )
@@ -125,7 +125,7 @@ def find_mentions(text: str, size: int) -> list[Mention]:
         if kind == "paper":
             title = _SUBTITLE_PATTERNS[index].match(text, position)
             position = title.end() if title else position
-        elif following and text[position : following.start()] == " " and _LAST.get(word) != index:
+        elif following and text[position : following.start()] == " " and LAST_NAMES.get(word) != index:
             # A first name. A last name directly after it belongs to it, or makes it ambiguous.
             last = _mentioned(following.group().lower())
             if last and last[0] == "reviewer" and _is_last_name(following.group().lower(), last[1]):

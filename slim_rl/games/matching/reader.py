@@ -10,10 +10,10 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 from typing import Literal, NamedTuple
 
-from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, Mention, find_mentions
+from slim_rl.games.matching.names import LAST_NAMES, REVIEWERS, SHORT_PAPERS, Mention, find_mentions
 
 
 def _vocabulary(words: str) -> frozenset[str]:
@@ -194,6 +194,10 @@ TELLS = _phrase(r"""
 """)
 # A list of pairs next to one of these words is up for a decision.
 DECIDES = _phrase("whether|yes|good|better|best|plan|assignments?|final|work(?:s|ing)?|decide")
+# What stands between the names of a list or of a comparison: "Ava and Daniel", "Ava better than Daniel".
+JOINS = re.compile(
+    r"[,;:/&+|\n]|\s-|\b(?:and|n|or|nor|et|then|plus|as|than|like|to|with|vs|versus|against|over|from)\b", re.I
+)
 PERSON = _phrase("he|she|they|his|her|him|their|them")
 PLACE = _phrase("(?:that|this|the[ ]same)[ ](?:paper|one)|it|(?<!is[ ])there")
 
@@ -203,7 +207,12 @@ Pair = tuple[int, int]
 
 def asks_something(text: str) -> bool:
     """Whether the message asks for anything at all, a score or not."""
-    return _read(text, len(REVIEWERS))[0]
+    return _read(text, len(REVIEWERS)).asks
+
+
+def is_malformed(text: str, size: int) -> bool:
+    """Whether a clause that asks for scores runs its names into each other: "How is Sofia Patel Nguyen score BLEU Li?"."""
+    return _read(text, size).malformed
 
 
 def asked_cells(text: str, size: int) -> list[Pair]:
@@ -212,7 +221,7 @@ def asked_cells(text: str, size: int) -> list[Pair]:
     Args:
         size: reviewers on the board; names that are not in play are passed over.
     """
-    return list(_read(text, size)[1])
+    return list(_read(text, size).cells)
 
 
 def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
@@ -271,10 +280,15 @@ class _Clause:
 _NOTHING = _Clause("", size=0, first=True)
 
 
+class _Reading(NamedTuple):
+    asks: bool
+    cells: tuple[Pair, ...]
+    malformed: bool
+
+
 @lru_cache(maxsize=4096)
-def _read(text: str, size: int) -> tuple[bool, tuple[Pair, ...]]:
-    """Whether a message asks anything, and the cells that it asks for."""
-    asks_anything, listing, before = False, False, _NOTHING
+def _read(text: str, size: int) -> _Reading:
+    asks_anything, malformed, listing, before = False, False, False, _NOTHING
     cells: list[Pair] = []
     for part in _clauses(text):
         clause = _Clause(part, size, first=not before.mentions)
@@ -287,12 +301,27 @@ def _read(text: str, size: int) -> tuple[bool, tuple[Pair, ...]]:
         if _suggests(part) or (asks and not listing and _assigns(clause)):
             clause.said, listing = "suggested", False
         elif listing or (asks and not _states(part)):
+            malformed = malformed or _runs_names_together(clause)
             clause.said, clause.mentions = "asked", _completed(clause, before, follows)
             cells += named_pairs(clause.mentions, part)
             announces = part.endswith(":") or (not clause.mentions and ANNOUNCES.search(part))
             listing = listing or bool(announces and _for_scores(part))
         asks_anything, before = asks_anything or asks, clause
-    return asks_anything, tuple(dict.fromkeys(cells))
+    return _Reading(asks_anything, tuple(dict.fromkeys(cells)), malformed)
+
+
+def _runs_names_together(clause: _Clause) -> bool:
+    """Whether two names follow each other that are neither a pair nor in a list or a comparison."""
+    runs = _runs(clause.mentions)
+    for one, other in pairwise(clause.mentions if len(runs) > 1 else ()):
+        between = clause.text[one.end : other.start].strip()
+        alike, ends = one.kind == other.kind, other is runs[-1][0] and len(runs) % 2 == 1
+        if between and alike and not JOINS.search(between):
+            return True
+        last_name = any(clause.text[name.start : name.end].lower() in LAST_NAMES for name in (one, other))
+        if not between and (ends or (alike and last_name)):
+            return True
+    return False
 
 
 def _clauses(text: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from slim_rl.core.game import TextGame
 from slim_rl.games.matching.board import TOP, Board, assignment_value, expected, optimal_assignment
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, format_proposal, parse_proposal
-from slim_rl.games.matching.reader import asked_cells, told_numbers
+from slim_rl.games.matching.reader import asked_cells, is_malformed, told_numbers
 
 SEATS: tuple[str, ...] = ("player-1", "player-2")
 Act = Literal["message", "propose", "accept", "reject"]
@@ -173,6 +173,9 @@ class _Asking:
     """Cells asked for, each counted once in a message."""
     useful: int = 0
     """Of these, the ones it neither sees nor asked for before."""
+    messages: int = 0
+    malformed: int = 0
+    """Of its messages; see `slim_rl.games.matching.reader.is_malformed`."""
     errors: int = 0
 
 
@@ -193,7 +196,7 @@ class MatchingGame(TextGame):
 
     def __init__(self, board: Board, limits: Limits, game_id: str = "", short: bool = False):
         self.board, self.limits, self.game_id = board, limits, game_id
-        self.turns = self.messages = 0
+        self.turns = 0
         self.proposal: tuple[int, ...] | None = None
         self.accepted: tuple[int, ...] | None = None
         self._speaker = 0
@@ -263,7 +266,6 @@ class MatchingGame(TextGame):
     # whose turn it is, because people do not always wait for theirs.
 
     def say(self, player: int, text: str) -> None:
-        self.messages += 1
         self._count_questions(player, text)
         self._count_answers(1 - player, text)
         self._count_told(player, text)
@@ -299,7 +301,6 @@ class MatchingGame(TextGame):
         limits = self.limits
         metrics: dict[str, float] = {
             "turns": self.turns,
-            "messages": self.messages,
             "quality": self.quality,
             "turn_limit": limits.max_turns,
             "price": limits.price,
@@ -312,6 +313,8 @@ class MatchingGame(TextGame):
                 f"{seat}.cells_asked": asking.cells,
                 f"{seat}.useful_cells": asking.useful,
                 f"{seat}.answers": int(asking.learned.sum()),
+                f"{seat}.message_count": asking.messages,
+                f"{seat}.malformed_count": asking.malformed,
                 f"{seat}.told": len(asking.told),
                 f"{seat}.errors": asking.errors,
                 f"{seat}.unknown_cells": int((bounds[1] - bounds[0] == TOP).sum()),  # known not even roughly
@@ -327,6 +330,8 @@ class MatchingGame(TextGame):
 
     def _count_questions(self, player: int, text: str) -> None:
         asking, mask = self._asking[player], self.board.masks[player]
+        asking.messages += 1
+        asking.malformed += is_malformed(text, self.board.size)
         asking.pending = asked_cells(text, self.board.size)
         asking.cells += len(asking.pending)
         asking.useful += sum(not mask[pair] and pair not in asking.asked for pair in set(asking.pending))

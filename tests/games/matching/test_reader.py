@@ -19,7 +19,7 @@ from slim_rl.games.matching.partner import (
     VAGUE,
     ShyPartner,
 )
-from slim_rl.games.matching.reader import asked_cells, asks_something, classify
+from slim_rl.games.matching.reader import asked_cells, asks_something, classify, is_malformed
 from slim_rl.games.matching.scripted import reference_player
 
 MESSAGES = Path(__file__).parent / "messages"
@@ -103,6 +103,26 @@ def test_what_the_scripts_say_is_read_as_they_mean_it():
         assert asked_cells(text, 3) == ([(reviewer, paper)] if max(reviewer, paper) < 3 else [])
     for wording in chain(ANSWERS, HELD_OUT_ANSWERS, UNKNOWN, HELD_OUT_UNKNOWN, VAGUE):
         assert not asks_something(wording.format(reviewer="Ava Li", paper="BLEU", number=57))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How is Sofia Patel Nguyen score BLEU Li?",
+        "How good is Li Patel on BLEU?",
+        "Tell me exactly what Ava Li Patel gets for GloVe.",
+        "What is Ava Li's Sofia Patel's score for BLEU?",
+        "What does Sofia get score Ava on Electra?",
+        "Please tell me Sofia Patel's score on BLEU Nguyen.",
+    ],
+)
+def test_names_that_run_into_each_other_make_a_message_malformed(text):
+    assert is_malformed(text, 8) and is_malformed(text, 3) and asks_something(text)
+
+
+def test_no_message_of_people_or_chat_models_is_malformed():
+    parts = ("cases", "development", "held_out", "unseen", "models")
+    assert not [m["text"] for part in parts for m in labelled(part) if is_malformed(m["text"], 8)]
 
 
 RECITED = [

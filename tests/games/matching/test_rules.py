@@ -55,7 +55,7 @@ def test_the_environment_plays_a_game_from_reset_to_the_reward():
     assert "[accept] or [reject]" in env.step(BEST)[0]["obs_str"]
     observation, done, info = env.step("[accept]")
     assert done and observation["turn_player"] is None
-    assert (info["score_norm"], info["messages"], info["truncated"]) == (1.0, 2, False)
+    assert (info["score_norm"], info["player-1.message_count"], info["truncated"]) == (1.0, 1, False)
     said = {"type": "message", "message": {"data": "Hi"}, "player": 0}
     assert env.reset({**STATE, "action_log": [said]})[0]["turn_player"] == "player-2"
 
@@ -117,10 +117,14 @@ def test_what_was_asked_and_learnt_is_counted_and_the_oracle_knows_no_more():
         "Ava Li's score for Electra is 25.",
         "Electra for Ava, and GloVe for Daniel and Sofia?",  # asked before, unseen, seen
         "It is 25.",
+        "How is Sofia Patel Nguyen score?",  # of no paper
+        "Hm.",
+        "How is Li Sofia score for Electra?",  # malformed
     ]
     game = game_of(*(f"[message] {text}" for text in texts))
     metrics = game.metrics()
-    assert [metrics[f"player-1.{name}"] for name in ("cells_asked", "useful_cells", "answers")] == [5, 2, 1]
+    counted = ("cells_asked", "useful_cells", "answers", "message_count", "malformed_count")
+    assert [metrics[f"player-1.{name}"] for name in counted] == [7, 3, 1, 5, 1]
     known = game.board.masks[0].copy()
     known[0, 1] = True
     assert (game.known("player-1") == known).all()
