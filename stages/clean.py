@@ -5,11 +5,13 @@ removes these, too). Nothing else ever removes it. DVC's own cache stays; `dvc g
 """
 
 import datetime
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from slim_rl.core.errors import UserError
 from slim_rl.players.services import ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import work_root
@@ -71,7 +73,10 @@ def _total(entries: Sequence[Entry]) -> str:
 
 
 def _dollars(journal: Path) -> float:
-    lines = (line for line in read_lines(journal) if isinstance(line, dict))
+    try:
+        lines = [line for line in read_lines(journal) if isinstance(line, dict)]
+    except UserError:  # it is damaged
+        return math.nan
     return sum(line.get("dollars", 0.0) for line in lines)
 
 

@@ -163,7 +163,9 @@ def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, 
     (paying / ".work/services").mkdir(parents=True)
     (paying / ".work/services/partner.jsonl").touch()
     folder, paid = workspace / ".work/evaluate/0123", workspace / ".work/services/partner.jsonl"
-    Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").add_call(1_000_000, 0, 0)
+    Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").begin(1_000_000, 0).answered(
+        1_000_000, 0, 0
+    )
     folder.mkdir(parents=True)
     (folder / "shard").write_bytes(bytes(3_000_000))
     monkeypatch.setattr(sys, "argv", ["clean"])

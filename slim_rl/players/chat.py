@@ -20,7 +20,7 @@ from openai.types.chat import ChatCompletion
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.failures import Failure, Failures
-from slim_rl.players.ledger import Ledger
+from slim_rl.players.ledger import Call, Ledger
 from slim_rl.players.limits import Limits
 from slim_rl.runtime.retry import retry
 
@@ -58,8 +58,7 @@ class ChatService:
                 f"{config.model}; set services.{name}.price."
             )
         self._limits = Limits(config.max_requests_per_minute, config.max_tokens_per_minute, config.max_concurrent)
-        self._under_way: dict[asyncio.Task[Reply | Failure], float] = {}
-        """Calls, and the most dollars that each may cost."""
+        self._under_way: set[asyncio.Task[Reply | Failure]] = set()
         self._stopped = ""
         """Why no more calls are made."""
         connections = httpx2.Limits(
@@ -158,26 +157,27 @@ class ChatService:
         prompt_tokens = sum(len(message["content"]) // 3 + 8 for message in body["messages"])
         entered = await self._limits.enter(prompt_tokens + self._config.max_reply_tokens)
         try:
-            dollars = self._check_budget(prompt_tokens)
+            self._check_budget(prompt_tokens)
+            call = self.ledger.begin(prompt_tokens, self._config.max_reply_tokens)
         except UserError:
             self._limits.leave()
             raise
-        call = asyncio.create_task(self._send(body, prompt_tokens, entered, key))
-        self._under_way[call] = dollars
-        call.add_done_callback(self._ended)
-        return await asyncio.shield(call)
+        sending = asyncio.create_task(self._send(body, call, entered, key))
+        self._under_way.add(sending)
+        sending.add_done_callback(self._ended)
+        return await asyncio.shield(sending)
 
-    def _ended(self, call: asyncio.Task[Reply | Failure]) -> None:
-        del self._under_way[call]
+    def _ended(self, sending: asyncio.Task[Reply | Failure]) -> None:
+        self._under_way.remove(sending)
         self._limits.leave()
 
-    async def _send(self, body: dict[str, Any], prompt_tokens: int, entered: float, key: str) -> Reply | Failure:
+    async def _send(self, body: dict[str, Any], call: Call, entered: float, key: str) -> Reply | Failure:
         create: Any = self._client.chat.completions.create
         try:
             async with asyncio.timeout(self._config.timeout_seconds):
                 completion = await create(**body)
         except openai.APIStatusError as error:
-            self.ledger.add(calls=1, **{type(error).__name__: 1})
+            call.free(**{type(error).__name__: 1})
             failure = self._failures.refused(error)
             self._stopped = self._stopped or failure.sentence
             if failure.crowded:
@@ -188,29 +188,24 @@ class ChatService:
             cause: BaseException = error
             while isinstance(cause, openai.APIConnectionError | httpx2.HTTPError) and cause.__cause__:
                 cause = cause.__cause__  # the client calls a dropped connection a time-out
-            self._note_unseen(prompt_tokens if sent else 0, type(cause).__name__)
+            (call.unseen if sent else call.free)(**{type(cause).__name__: 1})
             return Failure(self._failures.reason(cause))
         self._limits.succeeded(entered)
-        return self._read(completion, prompt_tokens, key)
+        return self._read(completion, call, key)
 
-    def _check_budget(self, prompt_tokens: int) -> float:
-        """The most that a call may cost, in dollars.
-
-        Raises:
-            UserError: no more calls are made, or this one and those under way may cost more than is left.
-        """
-        price, budget, totals = self.ledger.price, self._config.max_cost_dollars, self.ledger.totals
-        dollars = price.dollars(prompt_tokens, 0, self._config.max_reply_tokens) if price else 0.0
-        if budget and totals["dollars"] + sum(self._under_way.values()) + dollars > budget:
+    def _check_budget(self, prompt_tokens: int) -> None:
+        """Raises UserError: no more calls are made, or one more may cost more than is left."""
+        budget, totals = self._config.max_cost_dollars, self.ledger.totals
+        dollars = self.ledger.most_dollars(prompt_tokens, self._config.max_reply_tokens)
+        if budget and totals["dollars"] + dollars > budget:
             self._stopped = self._stopped or (
                 f"services.{self._name}.max_cost_dollars ({budget:g}) is reached: ${totals['dollars']:.4f} in "
                 f"{totals['calls']} calls. Finished work is kept; raise it and run the same command again."
             )
         if self._stopped:
             raise UserError(self._stopped)
-        return dollars
 
-    def _read(self, completion: ChatCompletion, prompt_tokens: int, key: str) -> Reply | Failure:
+    def _read(self, completion: ChatCompletion, call: Call, key: str) -> Reply | Failure:
         """The reply in a completion. It is in the ledger, with its cost, before the caller gets it."""
         # The client does not check what a server sent.
         try:
@@ -225,14 +220,14 @@ class ChatService:
             if not isinstance(text, str | None) or (tokens and not all(isinstance(n, int) for n in (*tokens, cached))):
                 raise TypeError(f"{type(text).__name__} for a text, or {tokens} tokens")
         except (AttributeError, TypeError, LookupError) as error:
-            self._note_unseen(prompt_tokens, "BadReply")
+            call.unseen(BadReply=1)
             return Failure(f"BadReply: {self._failures.one_line(str(error))}")
         outcome = self._outcome(text, refusal, ended)
         bought = (key, outcome) if isinstance(outcome, Reply) else None
         if tokens:
-            self.ledger.add_call(tokens[0], cached, tokens[1], bought)
+            call.answered(tokens[0], cached, tokens[1], bought)
         else:
-            self.ledger.add(bought, calls=1, calls_without_usage=1)
+            call.free(bought, calls_without_usage=1)
         return outcome
 
     def _outcome(self, text: str | None, refusal: object, ended: str) -> Reply | Failure:
@@ -240,14 +235,6 @@ class ChatService:
             self.ledger.add(refused_replies=1)
             return Failure(f"NoReply: {self._failures.one_line(str(refusal or f'empty, {ended}'))}")
         return Reply(text.encode(errors="replace").decode(), cut=ended == "length")  # JSON may hold unpaired surrogates
-
-    def _note_unseen(self, prompt_tokens: int, outcome: str) -> None:
-        """Count a call whose end was not seen. If it was sent it may have to be paid, so its estimate counts."""
-        if not prompt_tokens or not self.ledger.price:
-            self.ledger.add(calls=1, **{outcome: 1})
-        else:
-            self.ledger.add_call(prompt_tokens, 0, self._config.max_reply_tokens)
-            self.ledger.add(estimated_calls=1, **{outcome: 1})
 
 
 def _read_key(name: str, config: ServiceConfig) -> str:

@@ -6,11 +6,15 @@ For what costs too much to be lost and comes too often for a file of its own eac
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import writing
+
+T = TypeVar("T")
+_NAMED_LINES = 50
 
 
 class Journal:
@@ -45,11 +49,38 @@ def append_line(path: Path, value: Any) -> None:
     journal.close()
 
 
-def read_lines(path: Path) -> Iterator[Any]:
-    """All values, but for one that was being written when its process was killed."""
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            if line:
-                yield json.loads(line)
-        except ValueError:
+def read_lines(
+    path: Path,
+    read: Callable[[Any], T] = lambda value: value,
+    loss: Callable[[list[T], int], str] = lambda values, damaged: "What they held is lost.",
+) -> list[T]:
+    """All values, but for those that were being written when their process was killed.
+
+    Args:
+        read: makes something of a value. Raises ValueError, TypeError or LookupError if the value is none of its kind.
+        loss: a sentence that says what damaged lines cost, from the other lines' values and the number of damaged ones.
+
+    Raises:
+        UserError: lines are damaged.
+    """
+    values, damaged, torn = [], [], True
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, (line, after) in enumerate(zip(lines, [*lines[1:], b"the end"], strict=False), 1):
+        if not line:
+            torn = True
             continue
+        try:
+            values.append(read(json.loads(line)))
+            torn = False
+        except (ValueError, TypeError, LookupError, RecursionError):
+            torn = torn and after != b""  # `append` writes a newline before each line and one after it
+            if not torn:
+                damaged.append(number)
+    if damaged:
+        some = damaged[:_NAMED_LINES]
+        more = f" and {len(damaged) - len(some)} more" if len(damaged) > len(some) else ""
+        raise UserError(
+            f"{path} is damaged in line {', '.join(map(str, some))}{more}. {loss(values, len(damaged))} Mend them, or go on "
+            f"without them: sed -i '{';'.join(f'{number}d' for number in some)}' {path}"
+        )
+    return values

@@ -1,5 +1,6 @@
 """Services by name: what is paid for once, whose bill it is on, and the check before a stage."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,14 +138,48 @@ def test_a_bill_without_a_price_has_no_dollars(serve, services, ask):
     assert one.bills()["partner"]["calls"] == 1 and "dollars" not in one.bills()["partner"]
 
 
+def bought(ledger: Ledger, *keys: str) -> None:
+    for key in keys:
+        ledger.begin(300, 120).answered(300, 0, 12, (key, ["Hello.", False]))
+
+
 def test_a_ledger_survives_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "partner.jsonl"
-    Ledger(path, None, "r").add(("a", ["Hello.", False]), calls=1)
+    bought(Ledger(path, None, "r"), "a")
     with path.open("a") as file:
-        file.write('{"run": "r", "reply": ["b", ["Hello.", false]], "calls": 1, "dol')
-    Ledger(path, None, "r").add(calls=1)
+        file.write('\n{"run": "r", "reply": ["b", ["Hello.", false]], "calls": 1, "dol')
+    bought(Ledger(path, None, "r"), "c")
     whole = Ledger(path, None, "r")
-    assert whole.totals["calls"] == 2 and whole.replies == {"a": ["Hello.", False]}
+    assert whole.totals["calls"] == 2 and set(whole.replies) == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"run": "r", "calls": 1, "dol', b"\xff\x00", b"[1]", b'{"run": "r", "reply": 7}', b'{"calls": "x"}']
+)
+def test_damage_of_a_ledger_names_the_lines_and_their_cost_and_deleting_them_goes_on(tmp_path, damage):
+    path, price = tmp_path / "partner.jsonl", Price(prompt=10, cached_prompt=0, completion=100)
+    bought(Ledger(path, price, "r"), *"abcd")
+    lines = path.read_bytes().split(b"\n")
+    lines[7] = lines[15] = damage  # the replies b and d
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(UserError, match=r"partner.jsonl is damaged in line 8, 16. Up to 2 .* about \$0") as told:
+        Ledger(path, price, "r")
+    subprocess.run(re.search(r"sed .*", str(told.value))[0], shell=True, check=True)
+    assert set(Ledger(path, price, "r").replies) == {"a", "c"}
+
+
+@pytest.mark.parametrize("ends", ["answered", "not"])
+def test_a_call_that_a_kill_cut_off_is_in_the_bill_with_the_most_that_it_can_cost(tmp_path, ends):
+    path, price = tmp_path / "partner.jsonl", Price(prompt=10, cached_prompt=0, completion=100)
+    first = Ledger(path, price, "r")
+    bought(first, "a")
+    call = first.begin(300, 120)
+    if ends == "answered":
+        call.answered(200, 0, 10)
+    bill = Ledger(path, price, "r").bill()  # of the process that goes on
+    dollars = (300 * 10 + 12 * 100 + ((200 * 10 + 10 * 100) if ends == "answered" else (300 * 10 + 120 * 100))) / 1e6
+    assert bill["calls"] == 2 and bill["dollars"] == pytest.approx(dollars, abs=1e-6)
+    assert bill.get("unanswered", 0) == (ends == "not")
 
 
 def test_a_check_always_calls(serve, services, tmp_path, run):
