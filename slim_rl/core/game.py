@@ -37,6 +37,10 @@ class Task:
     """What the first seat reads first, if that is known before the game starts."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """All that `Taskset.load` needs, as JSON values."""
+    ground_truth: str | None = field(default=None, compare=False)
+    """The best end of the game, as the policy would write it. For readers of a games file; no stage reads it."""
+    optimal_score: float | None = field(default=None, compare=False)
+    """What that is worth, in the game's own units."""
 
 
 class Game(ABC):

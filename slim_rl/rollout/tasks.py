@@ -27,24 +27,31 @@ def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     """Write a games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
-    rows = ({"game_id": t.game_id, "prompt": t.prompt, "game_state": dict(t.state)} for t in tasks)
+    rows = map(_row, tasks)
     if path.suffix == ".parquet":
         write_whole(path, lambda part: _write_parquet(part, rows))
         return
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            for row in rows:
+                file.write(json.dumps({name: value for name, value in row.items() if value is not None}) + "\n")
 
     write_whole(path, write)
 
 
+def _row(task: Task) -> dict[str, Any]:
+    names = ("game_id", "prompt", "ground_truth", "optimal_score")
+    return {**{name: getattr(task, name) for name in names}, "game_state": dict(task.state)}
+
+
 def _write_parquet(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    schema = pa.schema([(name, pa.string()) for name in ("game_id", "prompt", "game_state")])
+    texts = ("game_id", "prompt", "game_state", "ground_truth")
+    schema = pa.schema([*((name, pa.string()) for name in texts), ("optimal_score", pa.float64())])
     with pq.ParquetWriter(path, schema) as writer:
         while batch := list(islice(rows, _BATCH)):
-            texts = [{**row, "game_state": json.dumps(row["game_state"])} for row in batch]
-            writer.write_table(pa.Table.from_pylist(texts, schema))
+            flat = [{**row, "game_state": json.dumps(row["game_state"])} for row in batch]
+            writer.write_table(pa.Table.from_pylist(flat, schema))
 
 
 class TaskFile(Sequence[Task]):

@@ -43,6 +43,11 @@ def test_jsonl_and_parquet_hold_the_same_tasks(tmp_path, name, parameters):
     tasks = list(game.taskset.tasks("train", 5))
     for ending in ("jsonl", "parquet"):
         write_tasks(tmp_path / f"train.{ending}", tasks)
+    lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    known = [(task.ground_truth, task.optimal_score) for task in tasks]
+    assert [tuple(map(row.get, ("ground_truth", "optimal_score"))) for row in lines] == known
+    assert [(row["ground_truth"], row["optimal_score"]) for row in rows] == known
     one, two = (TaskFile(tmp_path / f"train.{ending}", game) for ending in ("jsonl", "parquet"))
     assert list(one) == list(two) == tasks
     assert (len(one), one[3], one[-1], one[1:3]) == (5, tasks[3], tasks[4], tasks[1:3])

@@ -57,9 +57,14 @@ class Board:
         return bool((self.scales != 1).any())
 
     @cached_property
+    def best_assignment(self) -> np.ndarray:
+        """(N,) int64: the assignment that is best by what both players see together."""
+        return assignment_by_view(self, self.masks[0] | self.masks[1])
+
+    @cached_property
     def best_assignment_reward(self) -> int:
-        """The true value of the assignment that is best by what both players see together."""
-        return assignment_value(self.table, assignment_by_view(self, self.masks[0] | self.masks[1]))
+        """The true value of `best_assignment`."""
+        return assignment_value(self.table, self.best_assignment)
 
     def numbers(self, player: int) -> np.ndarray:
         """(N, N) int64: what `player` reads, scores times its scale, rounded down; -1 where it sees nothing."""

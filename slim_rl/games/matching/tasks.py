@@ -8,6 +8,7 @@ import numpy as np
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.core.player import ScriptedPlayer
 from slim_rl.games.matching.board import Board, generate_boards
+from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.partner import AlwaysAccepts, one_turn, shy_rules
 from slim_rl.games.matching.rules import SEATS, Limits, MatchingGame, opening
@@ -66,11 +67,12 @@ class MatchingTaskset(Taskset):
                 # The same number for a block of tasks, so that a batch of demonstrations has little padding.
                 block = np.random.default_rng([seed, number // _BLOCK])
                 state["questions"] = int(block.integers(min(most, parameters.max_questions) + 1))
-            read = "" if board is None else self._prompt(board, limits)
-            yield Task(f"{name}{'-seed' * (board is None)}-{number}", read, state)
-
-    def _prompt(self, board: Board, limits: Limits) -> str:
-        return opening(board, 0, limits, self.parameters.instructions == "short")
+            if board is None:
+                yield Task(f"{name}-seed-{number}", state=state)
+            else:
+                read = opening(board, 0, limits, parameters.instructions == "short")
+                best = format_proposal(board.best_assignment.tolist())
+                yield Task(f"{name}-{number}", read, state, best, board.best_assignment_reward)
 
     def load(self, task: Task) -> MatchingGame:
         if "seed" in task.state:

@@ -17,6 +17,14 @@ def test_a_task_is_json_and_its_prompt_is_what_the_first_seat_reads():
     assert task.game_id == "matching-3-stakes-0-0" and taskset.load(task).read("player-1") == task.prompt
 
 
+def test_the_ground_truth_is_a_proposal_that_earns_everything():
+    for task in MatchingTaskset(Parameters(selection="dialop"), seed=0).tasks("train", 8):
+        game = MatchingTaskset(Parameters(selection="dialop"), seed=0).load(task)
+        for text in (f"[propose] {task.ground_truth}", "[accept]"):
+            game.move(text)
+        assert game.quality == 1 and task.optimal_score == game.board.best_assignment_reward
+
+
 def test_what_asking_costs_is_told_to_both_players_and_varies_by_game():
     taskset = MatchingTaskset(Parameters(patience=(1, 5), question_price=(0, 3)), seed=0)
     drawn = set()
