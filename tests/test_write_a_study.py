@@ -43,7 +43,7 @@ def test_a_study_outside_of_the_repository_goes_from_games_to_the_report(workspa
         run_stage(stage)
     metrics = json.loads(Path("reports/metrics.json").read_text())
     assert metrics["trained"]["episodes"] == 16 * 3 and metrics["study"] == "turns"
-    difference = metrics["trained"]["turns"] - metrics["base"]["turns"]
-    assert metrics["comparison"]["turns_difference"] == pytest.approx(difference, abs=1e-5)
+    difference = metrics["trained"]["turn_count"] - metrics["base"]["turn_count"]
+    assert metrics["comparison"]["turn_count_difference"] == pytest.approx(difference, abs=1e-5)
     page = Path("reports/report.html").read_text()
     assert metrics["verdict"] in page and "It takes fewer turns" in page and "<svg" in page

@@ -98,4 +98,4 @@ class ToolGame(Game):
 
     def metrics(self) -> Mapping[str, float]:
         wrong = {f"calls.{status}": self.calls[status] for status in (*_MISTAKES, "refused")}
-        return {"turns": self._turns, "calls": self.calls.total(), **wrong}
+        return {"turn_count": self._turns, "calls": self.calls.total(), **wrong}

@@ -39,7 +39,7 @@ def test_a_call_is_run_and_a_turn_without_one_is_the_answer():
         (),
     ]
     assert (one.turn, one.truncated, one.rewards()) == (None, False, {"solver": 1.0})
-    assert one.metrics()["turns"] == 2 and one.metrics()["calls"] == 1
+    assert one.metrics()["turn_count"] == 2 and one.metrics()["calls"] == 1
 
 
 def test_one_turn_is_a_legal_game():

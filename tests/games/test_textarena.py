@@ -143,7 +143,7 @@ def test_by_textarenas_rules_a_second_illegal_move_loses():
     assert game.turn is None and not game.truncated
     assert game.rewards() == {"first": -1, "second": 1}
     assert game.metrics() == {
-        "turns": 2, "drawn": 0,
+        "turn_count": 2, "drawn": 0,
         "first.illegal_moves": 2, "first.won": 0, "second.illegal_moves": 0, "second.won": 1,
     }  # fmt: skip
     assert "invalid" not in game.read("second")
@@ -169,7 +169,7 @@ def test_a_limit_truncates():
     theirs = new_game(named("PigDice-v0-short"))
     while theirs.turn is not None:
         theirs.move("[hold]")
-    assert theirs.truncated and theirs.metrics()["turns"] == 26
+    assert theirs.truncated and theirs.metrics()["turn_count"] == 26
 
 
 @pytest.mark.parametrize("name", PLAYED)

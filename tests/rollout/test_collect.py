@@ -33,7 +33,7 @@ def episode(request, **changes):
     values = dict(
         turns=[Turn("a", heard("seen"), said("said")), Turn("a", seen, Message("assistant", "", CALLS))],
         rewards={"a": 0.5},
-        metrics={"turns": 2.0, "step": 7.0},
+        metrics={"turn_count": 2.0, "step": 7.0},
         traces={"a": trace},
         step=3,
         series="s",
@@ -67,7 +67,7 @@ def test_episodes_come_back_from_disk_as_they_were_and_concurrency_is_a_limit(tm
     assert sorted(read_episodes(tmp_path), key=lambda e: e.episode_id) == sorted(collected, key=lambda e: e.episode_id)
     frame = read_frame(tmp_path)
     assert frame["reward.a"].tolist() == [0.5] * 20 and set(frame["seat.a"]) == {"someone"}
-    assert (set(frame["turns"]), set(frame["step"]), set(frame["step.metric"])) == ({2.0}, {3}, {7.0})
+    assert (set(frame["turn_count"]), set(frame["step"]), set(frame["step.metric"])) == ({2.0}, {3}, {7.0})
     assert next(Shard(shards(tmp_path)[0]).dialogues()) == (
         ["a", "a"],
         ["said", '<tool_call>{"name": "add"}</tool_call>\n<tool_call>oops'],

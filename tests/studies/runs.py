@@ -36,7 +36,7 @@ def solved(player, passed, samples=1, step=0, series="held-out", failed=0):
                 Turn("solver", heard(f"What is {task} + 1?"), Message("assistant", "", (call if reward else broken,))),
                 Turn("solver", (Message("tool", f"Sum: {task + 1}"),), said(f"It is {task + 1}.")),
             ]
-            metrics = {"turns": 2.0, "calls": 1.0, "calls.invalid_json": 1 - reward, "calls.unknown_tool": 0.0}
+            metrics = {"turn_count": 2.0, "calls": 1.0, "calls.invalid_json": 1 - reward, "calls.unknown_tool": 0.0}
             name = f"{series}/{player}/{step}/held-{task}/{sample}"
             episode = Episode(name, f"held-{task}", ECHO, {"solver": player}, series, step=step)
             if sample >= samples:
@@ -65,7 +65,7 @@ def match(one, other, rewards, game="kuhn", failed=0):
         else:
             episode.rewards = dict(zip(SEATS, (float(reward), -float(reward)), strict=True))
             illegal = {"first.illegal_moves": 0.0, "second.illegal_moves": 1.0}
-            episode.metrics = {"turns": 5.0, "drawn": float(reward == 0), **illegal}
+            episode.metrics = {"turn_count": 5.0, "drawn": float(reward == 0), **illegal}
         yield episode
 
 
@@ -78,7 +78,7 @@ def write_matches(folder, results, game="kuhn", failed=0):
             write(folder / f"data/episodes/{game}/matches/{a}-against-{b}", match(a, b, earned, game, lost))
     rollouts = [
         Episode(f"train/{step}/{n}", f"g{n}", game, dict.fromkeys(SEATS, "policy"), step=step,
-                rewards={"first": 1.0, "second": -1.0}, metrics={"turns": 3.0, "drawn": 0.0})
+                rewards={"first": 1.0, "second": -1.0}, metrics={"turn_count": 3.0, "drawn": 0.0})
         for step in range(4)
         for n in range(6)
     ]  # fmt: skip

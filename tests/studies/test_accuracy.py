@@ -59,7 +59,7 @@ def test_metrics(metrics):
     assert (base["pass_at_1"], base["pass_at_2"], base["pass_at_4"]) == pytest.approx((0.05, 0.1, 0.2))
     assert trained["pass_at_4"] == pytest.approx(35 / 40)
     assert (base["episodes"], base["failed"]) == (160, 40)
-    assert (base["turns"], base["malformed_calls"]) == (2, 0.95)
+    assert (base["turn_count"], base["malformed_calls"]) == (2, 0.95)
     assert metrics["comparison"]["pass_rate_difference"] == pytest.approx(0.7625)
     assert (metrics["outcome"], metrics["study"], metrics["game"]) == ("improved", "accuracy", ECHO)
 

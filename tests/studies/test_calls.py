@@ -37,7 +37,7 @@ def episodes(player, calls, reward, tasks, series="held-out", step=0):
         yield Episode(
             f"{series}/{player}/{step}/{task}", f"t{task}", "calculator", {"solver": player}, series, step=step,
             turns=[Turn("solver", heard("What is 1 + 1?"), said("2"))], rewards={"solver": right},
-            metrics={"turns": 1.0, "calls": float((task * 0.414214) % 1 < calls % 1 or calls >= 1) * max(calls, 1)},
+            metrics={"turn_count": 1.0, "calls": float((task * 0.414214) % 1 < calls % 1 or calls >= 1) * max(calls, 1)},
         )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_an_arm_takes_the_choice_away(policy, arm, calls):
     for number, task in enumerate(policy.game.taskset.tasks("evaluate", 6)):
         request = Request(f"e{number}", "calculator", task, ("trained",), series="intervention", arm=arm)
         episode = asyncio.run(seating.play(request))
-        assert episode.metrics["calls"] == calls and episode.metrics["turns"] == calls + 1
+        assert episode.metrics["calls"] == calls and episode.metrics["turn_count"] == calls + 1
         if calls:
             first, second = episode.turns
             assert first.message.tool_calls[0].arguments == {"expression": task.state["expression"]}

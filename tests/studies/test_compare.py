@@ -40,7 +40,7 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
 
     def run(seed, version=now):
         metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in numbers.items()}
-        curves = pd.DataFrame({"step": [0, 1], "reward": [0.8, 0.9 + seed / 100], "cells_asked": [1, 2]})
+        curves = pd.DataFrame({"step": [0, 1], "reward": [0.8, 0.9 + seed / 100], "question_count": [1, 2]})
         verdict = {"verdict": "Supported: yes.", "outcome": "supported", "criteria": version}
         return Run(f"seed-{seed}", "matching", "asking", metrics | verdict, {"seed": seed}, lambda table: curves)
 

@@ -226,7 +226,7 @@ class MatchingGame(TextGame):
         player = SEATS.index(seat)
         return self.board.masks[player] | self._asking[player].learned
 
-    def cells_asked(self, seat: str) -> int:
+    def question_count(self, seat: str) -> int:
         """How many cells a player has asked for, each counted once in a message."""
         return self._asking[SEATS.index(seat)].cells
 
@@ -300,7 +300,7 @@ class MatchingGame(TextGame):
     def metrics(self) -> dict[str, float]:
         limits = self.limits
         metrics: dict[str, float] = {
-            "turns": self.turns,
+            "turn_count": self.turns,
             "quality": self.quality,
             "turn_limit": limits.max_turns,
             "price": limits.price,
@@ -310,7 +310,7 @@ class MatchingGame(TextGame):
         for player, (seat, asking) in enumerate(zip(SEATS, self._asking, strict=True)):
             bounds = self.board.bounds(player)
             metrics |= {
-                f"{seat}.cells_asked": asking.cells,
+                f"{seat}.question_count": asking.cells,
                 f"{seat}.useful_cells": asking.useful,
                 f"{seat}.answers": int(asking.learned.sum()),
                 f"{seat}.message_count": asking.messages,

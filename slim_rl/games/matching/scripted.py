@@ -270,7 +270,7 @@ def _habit(game: MatchingGame) -> float:
     if (limits.max_turns - game.turns) // 2 <= 1:
         return 1.0
     if limits.patience is not None:
-        scores_left = max(0, limits.patience - game.cells_asked(game.seats[0]))
+        scores_left = max(0, limits.patience - game.question_count(game.seats[0]))
         return 0.15 if scores_left % 2 else 0.65
     # Several cells at any price: a player that hardly asks earns the same at all prices and learns nothing from them.
     return 0.15 if limits.price % 2 else 0.35

@@ -135,7 +135,7 @@ class TextArenaGame(TextGame):
     def metrics(self) -> dict[str, float]:
         rewards, decided = self.rewards(), self.state.done or self._offender is not None
         drawn = int(decided and rewards["first"] == rewards["second"])
-        metrics: dict[str, float] = {"turns": self.turns, "drawn": drawn}
+        metrics: dict[str, float] = {"turn_count": self.turns, "drawn": drawn}
         for seat in SEATS:
             metrics[f"{seat}.illegal_moves"] = self.illegal_moves[seat]
             metrics[f"{seat}.won"] = int(rewards[seat] > min(rewards.values()))

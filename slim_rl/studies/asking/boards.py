@@ -16,7 +16,7 @@ from slim_rl.games.matching.reader import Asked, Pair, classify
 from slim_rl.games.matching.rules import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
 from slim_rl.studies.asking.measures import Sample, title
 
-_CHANGED = ["reward", "cells_asked"]
+_CHANGED = ["reward", "question_count"]
 
 
 def typical_board(held_out: Mapping[str, Sample]) -> str | None:
@@ -26,7 +26,7 @@ def typical_board(held_out: Mapping[str, Sample]) -> str | None:
     if changes.empty:
         return None
     off = (changes - changes.mean()).abs()
-    return off[off["cells_asked"] == off["cells_asked"].min()]["reward"].idxmin()
+    return off[off["question_count"] == off["question_count"].min()]["reward"].idxmin()
 
 
 def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> Markup:
@@ -45,9 +45,9 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
             Path(row.shard),
             row.episode_id,
             row.reward,
-            f"{row.cells_asked:.0f} cell{'s' * (row.cells_asked != 1)} asked",
+            f"{row.question_count:.0f} question{'s' * (row.question_count != 1)}",
             _caption(row),
-            row.cells_asked,
+            row.question_count,
         )
         for player, row in chosen
     ]
@@ -62,7 +62,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
 
 def _caption(row: Any) -> str:
     return (
-        f"reward {number(row.reward)}, {row.cells_asked:.0f} cells asked for, {row.useful_cells:.0f} of them useful, "
+        f"reward {number(row.reward)}, {row.question_count:.0f} questions, {row.useful_cells:.0f} of them useful, "
         f"{row.answers:.0f} answered; own view {number(row.own_view)}."
     )
 

@@ -18,7 +18,7 @@ _LINES = {"optimal": "-.", "base-asks-on": "--", "bayes": ":"}
 
 @with_style
 def training_figure(curves: pd.DataFrame, players: Mapping[str, Sample]) -> Figure:
-    """Reward and cells asked for over training, with 95% bands.
+    """Reward and questions over training, with 95% bands.
 
     Args:
         curves: of `step_estimates`.
@@ -27,17 +27,17 @@ def training_figure(curves: pd.DataFrame, players: Mapping[str, Sample]) -> Figu
     figure = Figure((WIDTH, 4.8), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     curve(above, curves, "reward", "in training", BLUE, "-")
-    curve(below, curves, "cells_asked", "cells asked for", VERMILLION, "--")
-    curve(below, curves, "useful_cells", "useful cells", BLUE, "-")
+    curve(below, curves, "question_count", "questions", VERMILLION, "--")
+    curve(below, curves, "useful_cells", "useful ones", BLUE, "-")
     for name, style in _LINES.items():
         if name in players:
             colour = GREEN if name == "optimal" else GREY
             line: dict[str, Any] = dict(color=colour, linestyle=style, linewidth=1)
             above.axhline(players[name].estimates["reward"].mean, label=title(name), **line)
             if name == "optimal":
-                below.axhline(players[name].estimates["cells_asked"].mean, label=title(name), **line)
+                below.axhline(players[name].estimates["question_count"].mean, label=title(name), **line)
     above.set(ylabel="reward")
-    below.set(xlabel="training step", ylabel="cells a game", ylim=(0, None))
+    below.set(xlabel="training step", ylabel="a game", ylim=(0, None))
     figures.whole_numbers(below)
     for axes in (above, below):
         legend(axes, 2)
@@ -46,7 +46,7 @@ def training_figure(curves: pd.DataFrame, players: Mapping[str, Sample]) -> Figu
 
 @with_style
 def follows_figure(follows: pd.DataFrame) -> Figure:
-    """Cells asked for against what varies from game to game, for each of FOLLOWERS; a panel for each of what varies."""
+    """Questions against what varies from game to game, for each of FOLLOWERS; a panel for each of what varies."""
     varied = list(dict.fromkeys(follows["varied"]))
     figure = Figure((WIDTH, 0.6 + 2.2 * len(varied)), layout="constrained")
     panels = figure.subplots(len(varied), 1, squeeze=False)[:, 0]
@@ -56,13 +56,13 @@ def follows_figure(follows: pd.DataFrame) -> Figure:
             if points.empty:
                 continue
             colour, marker = _PLAYERS[player]
-            low, high = points["cells_asked_low"], points["cells_asked_high"]
-            reach = [points["cells_asked"] - low, high - points["cells_asked"]]
+            low, high = points["question_count_low"], points["question_count_high"]
+            reach = [points["question_count"] - low, high - points["question_count"]]
             axes.errorbar(
-                points["at"], points["cells_asked"], reach, label=title(player), color=colour, marker=marker,
+                points["at"], points["question_count"], reach, label=title(player), color=colour, marker=marker,
                 linestyle=style, linewidth=1,
             )  # fmt: skip
-        axes.set(xlabel=VARIED[name], ylabel="cells asked for", ylim=(0, None))
+        axes.set(xlabel=VARIED[name], ylabel="questions a game", ylim=(0, None))
         figures.whole_numbers(axes)
     legend(panels[0], 2)
     return figure

@@ -16,7 +16,7 @@ from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
 from slim_rl.studies.asking.transplant import ARMS, MODELS, Transplant
 
-CURVES = ("reward", "cells_asked", "useful_cells", "answers", "truncated", "errors")
+CURVES = ("reward", "question_count", "useful_cells", "answers", "truncated", "errors")
 """What is followed over training."""
 VARIED = {
     "patience": "the partner's patience",
@@ -90,34 +90,34 @@ class Findings:
 
     @cached_property
     def follows(self) -> pd.DataFrame:
-        """Cells asked for by what varies: `varied`, `at`, `player`, and `cells_asked` with its interval."""
+        """Cells asked for by what varies: `varied`, `at`, `player`, and `question_count` with its interval."""
         rows = [
-            {"varied": name, "at": at, "player": player} | estimate(games, "cells_asked").interval("cells_asked")
+            {"varied": name, "at": at, "player": player} | estimate(games, "question_count").interval("question_count")
             for name in self.varied
             for player, episodes in self.followers.items()
             for at, games in episodes.groupby(name)
             if len(games) >= MIN_BOARDS
         ]
         return pd.DataFrame(
-            rows, columns=["varied", "at", "player", "cells_asked", "cells_asked_low", "cells_asked_high"]
+            rows, columns=["varied", "at", "player", "question_count", "question_count_low", "question_count_high"]
         )
 
     @cached_property
     def correlations(self) -> dict[str, dict[str, float]]:
         """By what varies and player, the rank correlation with the cells asked for."""
         return {
-            name: {player: rank_correlation(games, name, "cells_asked") for player, games in self.followers.items()}
+            name: {player: rank_correlation(games, name, "question_count") for player, games in self.followers.items()}
             for name in self.varied
         }
 
     @cached_property
     def transferred(self) -> pd.DataFrame:
-        """A row for each change and player: `change`, `player`, `reward`, `cells_asked`, `truncated`, `own_view`."""
+        """A row for each change and player: `change`, `player`, `reward`, `question_count`, `truncated`, `own_view`."""
         rows = []
         for change, players in self.transfer.items():
             for player, sample in players.items():
                 row: dict[str, Any] = {"change": change, "player": player}
-                for name in ("reward", "cells_asked", "truncated", "own_view"):
+                for name in ("reward", "question_count", "truncated", "own_view"):
                     row |= estimate(sample.episodes, name).interval(name)
                 rows.append(row)
         return pd.DataFrame(rows)
@@ -193,7 +193,7 @@ def _transplant(found: Transplant) -> dict[str, Any]:
 def _transfer(rows: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for row in rows.to_dict("records"):
-        kept = {name: row[name] for name in ("reward", "cells_asked", "truncated", "own_view")}
+        kept = {name: row[name] for name in ("reward", "question_count", "truncated", "own_view")}
         found.setdefault(row["change"], {})[row["player"]] = kept
     return found
 

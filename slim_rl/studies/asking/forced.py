@@ -76,7 +76,7 @@ def asks_on(player: Player, seat: Seat) -> Player:
 
 def as_many(free: Free, player: Player, seat: Seat) -> Player:
     """Asks for as many cells as were asked for in `free`."""
-    return _asks(player, seat, int(free[seat.request.task.game_id].metrics[f"{seat.name}.cells_asked"]))
+    return _asks(player, seat, int(free[seat.request.task.game_id].metrics[f"{seat.name}.question_count"]))
 
 
 def asks_unknown(player: Player, seat: Seat) -> Player:
@@ -103,7 +103,7 @@ def _asks(player: Player, seat: Seat, cells: int) -> Player:
         if MUST_ANSWER in text_of(observation) or len(attempts) > 1:
             return None
         turns_left = game.turns + 4 <= game.limits.max_turns  # question, answer, proposal, reply
-        if not turns_left or game.cells_asked(seat.name) >= cells:
+        if not turns_left or game.question_count(seat.name) >= cells:
             return None if attempts else proposal(seat)
         asked = not attempts or asked_cells(message_of(attempts[0].text), game.board.size)
         return None if asked else MESSAGE

@@ -36,10 +36,14 @@ MEASURES = (
         "reward",
         "Reward",
         "value of the agreed assignment, divided by that of the best when both pool what they see, less the price of "
-        "the cells asked for; no value without an agreement",
+        "the questions; no value without an agreement",
         ".3f",
     ),
-    Measure("cells_asked", "Cells asked", "cells of the board that the agent asked for in a game"),
+    Measure(
+        "question_count",
+        "Questions",
+        "cells of the board that the agent asked for in a game; a message may ask for several",
+    ),
     Measure("useful_cells", "Useful", "those that it neither saw nor had asked for before"),
     Measure("answers", "Answered", "cells whose score it learnt"),
     Measure(
@@ -67,12 +71,12 @@ MEASURES = (
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),
 )
 """In the order of a report's columns."""
-SHORT = ("reward", "cells_asked", "rank", "truncated")
+SHORT = ("reward", "question_count", "rank", "truncated")
 """Those of the table that is open."""
 FOLDED = ("random", "asks-all-table", "asks-all-useful", "greedy")
 """Players in the table that is folded."""
 _METRICS = (
-    "cells_asked", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turns", "turn_limit", "patience",
+    "question_count", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turn_count", "turn_limit", "patience",
     "price",
 )  # fmt: skip
 

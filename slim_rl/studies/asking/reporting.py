@@ -141,8 +141,8 @@ _COLUMNS = (
     Column("Trained less told not to stop", "comparison.over_asking_on", "+.3f"),
     Column("Trained less the same, unknown scores alone", "comparison.over_asking_unknown", "+.3f"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
-    Column("Cells asked: base model", "base.cells_asked", ".2f"),
-    Column("Cells asked: trained model", "trained.cells_asked", ".2f"),
+    Column("Questions: base model", "base.question_count", ".2f"),
+    Column("Questions: trained model", "trained.question_count", ".2f"),
     Column("Correlation with patience or price: trained less base", "comparison.follows", "+.2f"),
     Column("Rank of the trained model's cells", "trained.rank", ".3f"),
     Column("Rank of the unknown ones among themselves", "trained.rank_unknown", ".3f"),
@@ -155,5 +155,5 @@ _COLUMNS = (
     Column("Out of turns", "trained.truncated", ".1%"),
 )
 _POINTS = (Point("", "base.reward", "trained.reward", "optimal.reward"),)
-_CURVES = {"reward": "reward", "cells_asked": "cells asked for a game"}
+_CURVES = {"reward": "reward", "question_count": "questions a game"}
 _MARK = "The diamond is the optimal asker."

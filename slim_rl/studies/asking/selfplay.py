@@ -26,9 +26,9 @@ MEASURES = {
     "told": "Scores told",
     "told_first": "told by the first",
     "told_second": "told by the second",
-    "cells_asked_first": "Cells asked by the first",
-    "cells_asked_second": "by the second",
-    "turns": "Turns",
+    "question_count_first": "Questions of the first",
+    "question_count_second": "of the second",
+    "turn_count": "Turns",
     "errors": "Errors",
 }
 """Columns of what is counted in a game, and what to call them."""
@@ -95,10 +95,10 @@ def read_selfplay(folder: Path) -> SelfPlay | None:
 def _measured(folder: Path) -> pd.DataFrame:
     frame = read_frame(folder)
     frame = frame[frame["status"] != "failed"]
-    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "cells_asked", "errors")} for seat in SEATS)
-    columns = {"game_id": frame["game_id"], "turns": frame["turns"]}
+    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "question_count", "errors")} for seat in SEATS)
+    columns = {"game_id": frame["game_id"], "turn_count": frame["turn_count"]}
     columns |= {name: frame[f"reward.{seat}"] for name, seat in zip(("reward", "reward_second"), SEATS, strict=True)}
     columns |= {name: first[name] + second[name] for name in ("told", "errors")}
     for seat, own in (("first", first), ("second", second)):
-        columns |= {f"{name}_{seat}": own[name] for name in ("told", "cells_asked")}
+        columns |= {f"{name}_{seat}": own[name] for name in ("told", "question_count")}
     return pd.DataFrame(columns)

@@ -156,7 +156,7 @@ def _follows(base: pd.DataFrame, trained: pd.DataFrame) -> Estimate:
 
 def _with_agreement(episodes: pd.DataFrame, limit: str) -> pd.DataFrame:
     """Spearman's rank correlation is a mean over games; `agreement` is what each contributes to it."""
-    ranks = episodes[["cells_asked", limit]].rank()
+    ranks = episodes[["question_count", limit]].rank()
     asked, limits = (ranks[name] - ranks[name].mean() for name in ranks)
     spread = float(asked.std(ddof=0) * limits.std(ddof=0))  # who always asks for the same number follows nothing
     agreement = asked * limits / spread if spread else 0.0 * asked
@@ -294,7 +294,7 @@ def _follows_the_limits(found: Evidence, c: Criteria) -> Criterion | None:
         return None
     return Criterion(
         found.follows.low >= c.min_follow,
-        "It learnt how many: the rank correlation of the cells asked for with patience, or against price, is "
+        "It learnt how many: the rank correlation of the questions with patience, or against price, is "
         f"{found.follows.text('+.2f')} above the base model's. Required: {c.min_follow}.",
     )
 

@@ -235,6 +235,6 @@ def test_the_game_and_the_report_count_alike_what_scripts_ask(matching, tasks):
             played.move(turns[-1][1])
         seen = {(r, p) for r in range(3) for p in range(3) if mask[r, p]}
         asked, metrics = classify(turns, AGENT, seen, 3), played.metrics()
-        assert len(asked) == metrics[f"{AGENT}.cells_asked"] > 0
+        assert len(asked) == metrics[f"{AGENT}.question_count"] > 0
         assert sum(not (a.known or a.repeated) for a in asked) == metrics[f"{AGENT}.useful_cells"]
         assert sum(a.with_number for a in asked) == metrics[f"{AGENT}.answers"]

@@ -56,7 +56,7 @@ def test_a_reference_asks_its_number_of_cells_and_proposes_the_best_by_what_it_k
     for episode in episodes(name, 20, scale_range=scales, p_agent=0.3):
         metrics = episode.metrics
         asked = min(questions, metrics["player-1.unknown_cells"])
-        assert metrics["player-1.cells_asked"] == metrics["player-1.useful_cells"] == asked
+        assert metrics["player-1.question_count"] == metrics["player-1.useful_cells"] == asked
         assert episode.rewards["player-1"] == metrics["player-1.oracle_given_information"]
         if questions == 0:
             assert episode.rewards["player-1"] == metrics["player-1.own_view"]
@@ -110,7 +110,7 @@ def test_a_reference_asks_for_the_cell_that_is_worth_most_and_stops_where_none_i
 
 def test_the_dearer_a_question_the_fewer_are_asked(episodes):
     for name in ("greedy", "optimal"):
-        asked = [mean(episodes(name, 24, question_price=(p, p)), "player-1.cells_asked") for p in (0, 3, 40)]
+        asked = [mean(episodes(name, 24, question_price=(p, p)), "player-1.question_count") for p in (0, 3, 40)]
         assert asked[0] > asked[1] > asked[2] == 0
 
 
@@ -131,7 +131,7 @@ def test_the_least_known_first_leaves_the_rough_ones_for_last_in_a_random_order(
 
 def test_with_an_ignorant_partner_asking_earns_nothing(episodes):
     for episode in episodes("asks-all-random", 32, "ignorant", patience=(3, 3)):
-        assert episode.metrics["player-1.cells_asked"] == 3 and not episode.metrics["player-1.answers"]
+        assert episode.metrics["player-1.question_count"] == 3 and not episode.metrics["player-1.answers"]
         assert episode.rewards["player-1"] == episode.metrics["player-1.own_view"]
 
 

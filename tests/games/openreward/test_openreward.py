@@ -113,7 +113,7 @@ def test_an_episode_over_the_server_is_the_one_in_process(served, calculator, wo
         here, there = (asdict(replace(e, game="", game_id="", metrics={})) for e in episodes)
         assert json.dumps(here) == json.dumps(there)
         assert here["status"] in ("completed", "truncated")
-        same = ("turns", "calls", "calls.refused", "calls.unknown_tool", "calls.invalid_json")
+        same = ("turn_count", "calls", "calls.refused", "calls.unknown_tool", "calls.invalid_json")
         assert [episodes[0].metrics[name] for name in same] == [episodes[1].metrics[name] for name in same]
     assert served.counts()["open"] == []
 

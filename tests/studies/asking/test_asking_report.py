@@ -59,7 +59,7 @@ def test_the_page_reads_as_it_did(page):
     assert len(shown.split()) < 1500  # ten minutes
 
 
-def test_the_board_that_is_drawn_is_typical_in_cells_asked_for_too(tmp_path):
+def test_the_board_that_is_drawn_is_typical_in_its_questions_too(tmp_path):
     """Most dialogues in which nobody asks have a gain near the mean as well; they show nothing of what was learnt."""
     game = game_of(patience=(2, 5))
     players = {"base": Policy(0.3, careless=0.3), "trained": Policy(2.5, careless=0.3)}
@@ -67,7 +67,7 @@ def test_the_board_that_is_drawn_is_typical_in_cells_asked_for_too(tmp_path):
         name: sample(tmp_path / name, game, name, play(game, name, policy), chosen=False)
         for name, policy in players.items()
     }
-    asked = [one.episodes.set_index("game_id")["cells_asked"] for one in held_out.values()]
+    asked = [one.episodes.set_index("game_id")["question_count"] for one in held_out.values()]
     board = typical_board(held_out)
     assert asked[1][board] - asked[0][board] == round(asked[1].mean() - asked[0].mean()) == 2
 
@@ -100,7 +100,7 @@ def test_metrics(metrics):
     assert metrics["outcome"] == "supported" and metrics["verdict"].startswith("Supported: ")
     assert metrics["comparison"]["games"] == 120
     base, trained, best = metrics["base"], metrics["trained"], metrics["optimal"]
-    assert base["cells_asked"] == 1 and 2.5 < trained["cells_asked"] < 3.5  # the patience is 1 to 5, 3 on average
+    assert base["question_count"] == 1 and 2.5 < trained["question_count"] < 3.5  # the patience is 1 to 5, 3 on average
     assert base["rank"] == pytest.approx(0.5, abs=0.1) and trained["rank"] > 0.7
     assert trained["reward_low"] < trained["reward"] < trained["reward_high"]
     assert metrics["comparison"]["regret"] == pytest.approx(best["reward"] - trained["reward"], abs=1e-4)
@@ -258,7 +258,7 @@ def test_the_seat_of_the_player_is_measured_wherever_it_sits(tmp_path):
     """Its own metrics, of each episode in the seat that it has there."""
     first, second, third = play(game_of(), "policy", Policy(4), 3)
     second.seating = {AGENT: "scripted", PARTNER: "policy"}
-    second.metrics |= {f"{PARTNER}.cells_asked": 9, f"{PARTNER}.own_view": 0.3}
+    second.metrics |= {f"{PARTNER}.question_count": 9, f"{PARTNER}.own_view": 0.3}
     second.rewards = {AGENT: 0.1, PARTNER: 0.6}
     third.seating = {AGENT: "policy", PARTNER: "policy"}
     write(tmp_path, [first, second, third])
@@ -266,4 +266,4 @@ def test_the_seat_of_the_player_is_measured_wherever_it_sits(tmp_path):
     assert list(episodes["seat"]) == [AGENT, PARTNER, AGENT]
     assert list(episodes["reward"]) == [first.rewards[AGENT], 0.6, third.rewards[AGENT]]
     assert list(episodes["own_view"])[1] == 0.3
-    assert list(episodes["cells_asked"]) == [4, 9, 4]
+    assert list(episodes["question_count"]) == [4, 9, 4]

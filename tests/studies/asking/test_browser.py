@@ -43,7 +43,7 @@ def test_filters_and_search(open_page):
     assert set(page.locator("#episodes a").all_inner_texts()) == {
         text for text in page.locator("#episodes a").all_inner_texts() if text.startswith("Trained model")
     }
-    page.get_by_label("Cells asked from").fill("4")
+    page.get_by_label("Questions from").fill("4")
     assert 0 < shown() < trained
     page.get_by_label("Reward to").fill("0")
     assert shown() == 0

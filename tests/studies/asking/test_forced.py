@@ -91,7 +91,7 @@ def test_told_not_to_stop_it_asks_in_its_own_words_until_patience_ends(play, ren
     engine = saying(renderer, FIRST, PROPOSAL, SECOND.removeprefix("[message]"), REST_OF_PROPOSAL)
     [episode] = play(asks_on, engine, [task])
     assert turns_of_the_agent(episode) == [FIRST, SECOND, PROPOSAL]
-    assert episode.metrics[f"{AGENT}.cells_asked"] == 2 and episode.status == "completed"
+    assert episode.metrics[f"{AGENT}.question_count"] == 2 and episode.status == "completed"
     assert engine.asked[2] == engine.asked[1] + beginning(renderer, MESSAGE)
     proposes = beginning(renderer, proposal_on(Parameters()))
     assert engine.asked[3][-len(proposes) :] == proposes
@@ -127,7 +127,7 @@ def test_a_forbidden_question_is_taken_back_as_if_it_had_never_been_said(play, r
     [episode] = play(forbidden, engine, tasks[:1])
     assert turns_of_the_agent(episode) == ["[message] I like BLEU.", PROPOSAL]
     assert episode.status == "completed"
-    assert episode.metrics[f"{AGENT}.cells_asked"] == 0
+    assert episode.metrics[f"{AGENT}.question_count"] == 0
     trace = episode.traces[AGENT]
     asked = renderer.turn(FIRST)
     assert not any(trace.token_ids[i : i + len(asked)] == asked for i in range(len(trace.token_ids)))

@@ -117,5 +117,5 @@ def test_people_become_episodes(evaluate, tmp_path):
     assert len(episodes) == len(games) == 100
     for episode in episodes:
         assert set(episode.seating.values()) == {"humans"}
-        assert episode.rewards["player-1"] > 0.3 and episode.metrics["turns"] == len(episode.turns)
+        assert episode.rewards["player-1"] > 0.3 and episode.metrics["turn_count"] == len(episode.turns)
         assert episode.turns[0].read.startswith("You and a partner assign 8 papers")

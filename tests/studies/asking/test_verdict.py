@@ -160,7 +160,7 @@ def test_how_much_better_it_follows_is_the_difference_of_two_rank_correlations(t
         name: sample(tmp_path / name, game, name, play(game, name, policy, 60), chosen=False).episodes
         for name, policy in players.items()
     }
-    base, trained = (spearmanr(frames[m][limit], frames[m]["cells_asked"]).statistic for m in ("base", "trained"))
+    base, trained = (spearmanr(frames[m][limit], frames[m]["question_count"]).statistic for m in ("base", "trained"))
     found = evidence(frames, None).follows
     assert found.mean == pytest.approx(sign * (trained - base)) and found.mean > 0.3
     same = evidence(frames | {"base": frames["bayes"]}, None).follows.mean  # who never asks follows nothing
