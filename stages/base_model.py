@@ -14,15 +14,14 @@ from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.code import work_folder
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.training.checkpoint import copy_checkpoint, save_model
+from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, hold_out
 from slim_rl.training.imitation import imitate, length
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from stages.dependencies import lines
+from stages.dependencies import training_work
 
 OUTPUT = Path("models/base")
 HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
@@ -79,8 +78,9 @@ async def warm_start(config: Config, team: Team) -> None:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return team.share([encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers], length)
 
-    work = work_folder("base_model", lines("base_model", config), source)
-    measured = await imitate(warm, model, batch, work, held_out, team)
+    work, key = training_work("base_model", config, source)
+    async with after_divergence(work, key, team):
+        measured = await imitate(warm, model, batch, work, held_out, team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
         write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
@@ -112,8 +112,9 @@ async def make_tiny(config: Config, team: Team) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
-    work = work_folder("base_model", lines("base_model", config))
-    await imitate(warm, model, batch, work, team=team)
+    work, key = training_work("base_model", config)
+    async with after_divergence(work, key, team):
+        await imitate(warm, model, batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
 

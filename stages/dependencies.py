@@ -7,7 +7,7 @@ from typing import Any
 from slim_rl.config import Config
 from slim_rl.core.parameters import GameParameters, Section, flat
 from slim_rl.games import load_games
-from slim_rl.runtime.code import dependencies, file_lines, module_file
+from slim_rl.runtime.code import dependencies, file_lines, fingerprint, module_file, work_folder
 from slim_rl.runtime.imports import folders_in
 from slim_rl.studies import parameters_of, study_module
 
@@ -32,6 +32,7 @@ SECTIONS = {
 """The parameters that each stage reads. `values` leaves out those that don't change its results."""
 _OF_A_SERVICE = {"model", "base_url", "temperature", "max_reply_tokens"}
 """What changes a service's replies: not how fast it is asked, nor what it may cost."""
+_RATES = ("parameter train.learning_rate ", "parameter warmstart.learning_rate ")
 
 
 def lines(stage: str, config: Config) -> list[str]:
@@ -48,6 +49,13 @@ def lines(stage: str, config: Config) -> list[str]:
         *(f"parameter {name} {value!r}" for name, value in flat(values(stage, config))),
         *file_lines({*files, *beside}),
     ]
+
+
+def training_work(stage: str, config: Config, *inputs: Any) -> tuple[Path, str]:
+    """The folder of a training's unfinished work, and what names the training whatever its learning rate."""
+    depends, data = lines(stage, config), fingerprint(*inputs)
+    others = [line for line in depends if not line.startswith(_RATES)]
+    return work_folder(stage, depends, data), fingerprint(others, data)
 
 
 def values(stage: str, config: Config) -> dict[str, Any]:

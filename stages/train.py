@@ -29,7 +29,7 @@ from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
-from slim_rl.runtime.code import fingerprint, work_folder, work_root
+from slim_rl.runtime.code import fingerprint, work_root
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.slime import launch
@@ -37,10 +37,10 @@ from slim_rl.slime.parameters import RunParameters, identity
 from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.benchmarks import Benchmarks
-from slim_rl.training.checkpoint import copy_checkpoint, save_model
+from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
-from stages.dependencies import lines, values
+from stages.dependencies import training_work, values
 from stages.services import services_of
 
 GAMES, BASE = Path("data/games"), Path("models/base")
@@ -70,7 +70,7 @@ async def run(config: Config, team: Team) -> None:
         check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train, team.size)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
-    folder = work(config, games)
+    folder, key = work(config, games)
     if config.train.backend == "slime":  # its processes name the run by the folder
         paid = Services(config.services, f"train/{folder.name}", ledgers())
     else:
@@ -79,22 +79,23 @@ async def run(config: Config, team: Team) -> None:
         if config.train.backend == "slime":
             await train_on_slime(config, games, tasks, folder)
         else:
-            await train_here(config, games, tasks, folder, services, team)
+            async with after_divergence(folder, key, team):
+                await train_here(config, games, tasks, folder, services, team)
         if team.leads:
             publish_snapshots(folder)
             Store(folder / "rollouts").publish(ROLLOUTS, services.bills())
             write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
 
 
-def work(config: Config, games: Games) -> Path:
-    """The folder of the run's unfinished work."""
+def work(config: Config, games: Games) -> tuple[Path, str]:
+    """The folder of the run's unfinished work, and what names the run whatever its learning rate."""
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
     base = checkpoint_folder(str(BASE))
     if config.train.backend == "slime":  # a run of days goes on also after a change of code
         weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
-        return Path(work_root(), "slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights))
+        return Path(work_root(), "slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights)), ""
     frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
-    return work_folder("train", lines("train", config), *files, base, *frozen)
+    return training_work("train", config, *files, base, *frozen)
 
 
 def slime_inputs(config: Config) -> dict[str, Any]:

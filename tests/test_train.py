@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from slim_rl.core.errors import UserError
+from slim_rl.engines.model import load_model
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.checkpoint import save_model
 from tests.settings import merged, miniature
@@ -65,3 +66,21 @@ def test_a_run_replaces_the_results_of_the_last_one(ready, run_stage):
     assert not Path("data/rollouts/bills.json").exists()
     run_stage("train")  # everything is there: nothing is played again, and the results are the same
     assert json.loads(LAST.read_text()) == metrics
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_stops_in_a_sentence_and_goes_on_with_a_smaller_rate(ready, run_stage):
+    own = {"steps": 4, "advantage": "tests.training.estimators:exploding"}
+    ready(games={"matching": {"max_turns": 2}}, train={**own, "learning_rate": 10})
+    for _ in range(2):  # at the same step again
+        with pytest.raises(UserError, match=r"^Step 3 of the training ended: .* smaller than 10 goes on from it"):
+            run_stage("train")
+        assert not Path("models/trained").exists()
+    [first] = Path(".work/train").rglob("rollouts/step-00000")
+    played = {path.name: path.read_bytes() for path in first.rglob("*.parquet")}
+    ready(games={"matching": {"max_turns": 2}}, train={**own, "learning_rate": 1e-6})
+    run_stage("train")
+    published = Path("data/rollouts")
+    assert {path.name: path.read_bytes() for path in published.rglob("step-00000/**/*.parquet")} == played
+    assert sorted({episode.step for episode in read_episodes(published)}) == [0, 1, 2, 3]
+    assert all(weight.isfinite().all() for weight in load_model("models/trained")[0].parameters())

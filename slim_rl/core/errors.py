@@ -6,9 +6,15 @@
 - Anything else: ours. It ends in a traceback.
 """
 
+import math
+
 
 class UserError(Exception):
     """An error the user can fix. The message is shown without a traceback."""
+
+
+class Diverged(UserError):
+    """A number of a model or of its training is infinite or not a number; training with a smaller rate may avoid it."""
 
 
 class EpisodeFailed(Exception):
@@ -16,6 +22,17 @@ class EpisodeFailed(Exception):
 
     The episode records the exception this one was raised from, or its own text, then written `Class: message`.
     """
+
+
+def finite(value: object) -> float:
+    """The number that somebody else's code or server gave. Raises ValueError: it is none, or not a finite one."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+        if not isinstance(value, str | bytes) and math.isfinite(number):
+            return number
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's, of a tensor of several numbers
+        pass
+    raise ValueError(f"{str(value)[:100]} is no finite number")
 
 
 class PlayerFailed(EpisodeFailed):

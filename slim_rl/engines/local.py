@@ -10,6 +10,7 @@ probabilities depend on the shape of the batch. So a batch is answered as a whol
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 
 _KINDS = ("qwen2", "qwen3", "llama")
@@ -108,6 +109,8 @@ class LocalEngine:
             uniforms = torch.tensor([r.uniforms[len(r.tokens)] for r in going])
             tokens, logprobs = _draw(logits, temperatures, uniforms)
             for i, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
+                if not math.isfinite(logprob):
+                    raise Diverged("the model's log-probs are no finite numbers")
                 going[i].add(token, logprob)
                 if going[i].reason:
                     self._keep(going[i], cache, i)
@@ -278,5 +281,6 @@ def _draw(
     logprobs = torch.log_softmax(logits / temperatures.where(temperatures > 0, 1.0)[:, None], dim=-1)
     cumulative = logprobs.double().exp().cumsum(dim=-1)
     sampled = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    sampled = sampled.clamp(max=logits.shape[1] - 1)  # where logits are not finite; the log-prob shows it
     drawn = torch.where(temperatures > 0, sampled, logits.argmax(dim=-1))
     return drawn, logprobs.gather(1, drawn[:, None])[:, 0]

@@ -75,6 +75,7 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{name} is not a checkpoint that can be loaded: {_reason(error)}") from error
+    _check_weights(model, name)
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer  # type: ignore[arg-type]
 
 
@@ -90,11 +91,18 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     except Exception as error:  # what a broken file raises, no library says
         raise UserError(f"{file} is not a GGUF file that can be loaded: {_reason(error)}") from error
+    _check_weights(model, file)
     # The weights are plain numbers now, but as long as these are there, transformers refuses to save them.
     model.hf_quantizer = None  # type: ignore[assignment]
     model.is_quantized = False  # type: ignore[assignment]
     del model.config.quantization_config
     return model, tokenizer
+
+
+def _check_weights(model: PreTrainedModel, name: str | Path) -> None:
+    for part, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise UserError(f"The checkpoint {name} is damaged: its weight {part} has numbers that are not finite.")
 
 
 def _check_gguf(file: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import UserError, finite
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.runtime.retry import retry
@@ -179,12 +179,12 @@ def generation(answer: dict[str, Any]) -> Generation:
     """The tokens in an answer of SGLang.
 
     Raises:
-        EngineFailed: tokens or log-probs are missing.
+        EngineFailed: tokens or log-probs are missing, or one is not finite.
     """
     try:
         sampled = answer["meta_info"].get("output_token_logprobs") or []
         reason = answer["meta_info"]["finish_reason"]["type"]
-        result = Generation([int(t[1]) for t in sampled], [float(t[0]) for t in sampled], reason)
+        result = Generation([int(t[1]) for t in sampled], [finite(t[0]) for t in sampled], reason)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise EngineFailed(f"the answer is not SGLang's: {type(error).__name__} {error}") from error
     if not sampled and reason != "abort":

@@ -1,13 +1,12 @@
 """The only loop: one game, one player in each seat."""
 
 import asyncio
-import math
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from slim_rl.core.episode import Episode, Status, Turn
-from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError
+from slim_rl.core.errors import EpisodeFailed, GameFailed, UserError, finite
 from slim_rl.core.game import Game
 from slim_rl.core.player import ContextFull, Interrupted, Player
 
@@ -29,7 +28,7 @@ async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> E
         episode.status = await _take_turns(episode, game, players)
         if episode.status != "aborted":
             episode.rewards = _rewards(game, episode.game)
-            episode.metrics = {name: float(value) for name, value in game.metrics().items()}
+            episode.metrics = _finite(game.metrics(), f"metrics of the game {episode.game}")
         traces = {seat: player.trace for seat, player in players.items()}
         episode.traces = {seat: trace for seat, trace in traces.items() if trace is not None}
     except EpisodeFailed as error:
@@ -87,7 +86,14 @@ def _rewards(game: Game, name: str) -> dict[str, float]:
     given = game.rewards()
     if given is None:
         return {}
-    rewards = {seat: float(reward) for seat, reward in given.items()}
-    if set(rewards) != set(game.seats) or not all(map(math.isfinite, rewards.values())):
-        raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs a finite number.")
+    rewards = _finite(given, f"rewards of the game {name}")
+    if set(rewards) != set(game.seats):
+        raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs one.")
     return rewards
+
+
+def _finite(numbers: Mapping[str, Any], what: str) -> dict[str, float]:
+    try:
+        return {key: finite(value) for key, value in numbers.items()}
+    except ValueError as error:
+        raise UserError(f"The {what} are {dict(numbers)}, but {error}.") from None

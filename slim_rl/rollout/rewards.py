@@ -12,7 +12,6 @@ that is no reward of 0. The ready ones compare the last message of the policy wi
 
 import asyncio
 import inspect
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fractions import Fraction
@@ -21,7 +20,7 @@ from typing import Any
 import aiohttp
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.errors import EpisodeFailed, RewardFailed, UserError
+from slim_rl.core.errors import EpisodeFailed, RewardFailed, UserError, finite
 from slim_rl.core.game import Task
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.games import NamedGame
@@ -131,11 +130,14 @@ async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequen
             fail(episode, error)
             episode.rewards = {}
         return
-    good = [value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in values]
-    if len(values) != len(judged) or not all(good):
+    try:
+        values = [None if value is None else finite(value) for value in values]
+    except ValueError as error:
+        raise UserError(f"The reward {config.function} gave {str(values)[:100]}, but {error}.") from None
+    if len(values) != len(judged):
         raise UserError(f"The reward {config.function} gave {str(values)[:100]} for {len(judged)} episodes.")
     for episode, value in zip(judged, values, strict=True):
-        own = {} if value is None else dict.fromkeys(judged_seats(episode), float(value))
+        own = {} if value is None else dict.fromkeys(judged_seats(episode), value)
         episode.rewards = {**episode.rewards, **own} if own else {}
 
 
@@ -183,6 +185,6 @@ def _boxed(text: str) -> str | None:
 
 
 def _finite(given: Any, url: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, int | float):
         raise ValueError(f"it answered {str(given)[:100]!r}, which is no number")
-    return float(given)
+    return finite(given)

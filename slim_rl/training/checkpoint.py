@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from slim_rl.core.errors import UserError
-from slim_rl.runtime.files import write_whole
+from slim_rl.core.errors import Diverged, UserError
+from slim_rl.runtime.files import write_text, write_whole
+from slim_rl.runtime.team import Team
+
+_DIVERGED = "diverged.txt"
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -34,6 +38,38 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 def load_state(path: Path) -> dict[str, Any] | None:
     """What `save_state` wrote; None if there is nothing. Only tensors and plain values are read, no code."""
     return torch.load(path, weights_only=True) if path.exists() else None
+
+
+@asynccontextmanager
+async def after_divergence(folder: Path, key: str, team: Team) -> AsyncIterator[None]:
+    """Around a training in `folder`: it goes on from the last state of one of the same `key` that has diverged.
+
+    Args:
+        key: names the training whatever its learning rate.
+    """
+    if team.leads and not (folder / "state.pt").exists():
+        for mark in folder.parent.glob(f"*/{_DIVERGED}"):
+            state = load_state(mark.with_name("state.pt"))
+            if state and mark.parent != folder and mark.read_text() == key:
+                _move(mark.parent, folder, state["run"]["step"] if "run" in state else state["step"])
+                break
+    await team.lead(None)
+    try:
+        yield
+    except Diverged:
+        if team.leads:
+            write_text(folder / _DIVERGED, key)
+        raise
+
+
+def _move(source: Path, folder: Path, step: int) -> None:
+    """What later steps than the state's have played and written stays: it comes from other weights."""
+    for path in sorted(source.rglob("step-*")):
+        if int(path.name.removeprefix("step-")) <= step:
+            place = folder / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+    (source / "state.pt").rename(folder / "state.pt")
 
 
 def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:

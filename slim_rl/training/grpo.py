@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
@@ -124,6 +124,7 @@ class Trainer:
 
         Raises:
             UserError: a filter does not exist, or a game's environment is down.
+            Diverged: a log-prob, the gradient or a weight is not finite.
         """
         config, run = self.config, self.run
         for metrics in run.history:
@@ -132,7 +133,13 @@ class Trainer:
         hidden = not self.team.leads
         with tqdm(total=config.steps, initial=run.step, desc="training", unit="step", disable=hidden) as bar:
             while run.step < config.steps:
-                metrics = await self._step()
+                try:
+                    metrics = await self._step()
+                except Diverged as error:
+                    raise Diverged(
+                        f"Step {run.step + 1} of the training ended: {error}. The last state on disk is from before; the same "
+                        f"command with a train.learning_rate smaller than {config.learning_rate:g} goes on from it."
+                    ) from None
                 run.step += 1
                 run.history.append(metrics)
                 self._snapshot()

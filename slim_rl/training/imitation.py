@@ -10,13 +10,14 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from slim_rl.core.errors import Diverged
 from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.demonstrations import HeldOut, Tree
 from slim_rl.training.memory import fitting_tokens
-from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
+from slim_rl.training.optimizer import descend, muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.prompt import following
 
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
@@ -101,6 +102,9 @@ async def imitate(
         team: adds up the gradients and shares the measurements.
         checkpoint_steps: steps between states in `folder`.
 
+    Raises:
+        Diverged: the gradient or a weight is not finite.
+
     Returns:
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
     """
@@ -126,13 +130,17 @@ async def imitate(
                 break
             model.zero_grad()
             loss = await backward(model, batches(step), fitting_tokens(model.config), least_length, team)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
             peak = config.learning_rate or (_LEARNING_RATE if held_out is None else _LEARNING_RATE_PRETRAINED)
             set_learning_rate(optimizers, peak * (warmed_up * cosine / 2))
-            for optimizer in optimizers:
-                optimizer.step()
+            try:
+                descend(model, optimizers, 1.0)
+            except Diverged as error:
+                raise Diverged(
+                    f"Step {step + 1} of the warm start ended: {error}. What was learnt before is kept; the same command with "
+                    f"a warmstart.learning_rate smaller than {peak:g} goes on from there."
+                ) from None
             bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             bar.update()
             if (step + 1) % checkpoint_steps == 0 and team.leads:

@@ -1,10 +1,13 @@
 """Muon for the matrices, AdamW for the rest; and what both trainers do with their optimizers."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+
+from slim_rl.core.errors import Diverged
 
 
 class Muon(torch.optim.Muon):
@@ -57,6 +60,22 @@ def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], learning_rate
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
+
+
+def descend(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float) -> float:
+    """A step of each optimizer with the gradient, clipped to `max_grad_norm`; returns its norm before that.
+
+    Raises:
+        Diverged: the norm is not finite, and no weight has changed; or a weight is not, after the step.
+    """
+    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
+    if not math.isfinite(norm):
+        raise Diverged(f"the gradient's norm is {norm}")
+    for optimizer in optimizers:
+        optimizer.step()
+    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+        raise Diverged("a weight is no finite number")
+    return norm
 
 
 def restore(state: dict[str, Any], model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer]) -> None:

@@ -15,6 +15,7 @@ from slim_rl.training.advantages import Advantage
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
+from slim_rl.training.optimizer import descend
 from slim_rl.training.prompt import following
 
 
@@ -43,6 +44,9 @@ async def update(
 
     Args:
         shared_tokens: the shortest prompt that sequences share in one pass.
+
+    Raises:
+        Diverged: the gradient or a weight is not finite.
     """
     totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
     if config.kl_coefficient:
@@ -86,10 +90,7 @@ async def update(
                 if i == 0 and gap.numel():
                     totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
         team.add_gradients(model)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-        totals["grad_norm"] += float(norm) / config.minibatches
-        for optimizer in optimizers:
-            optimizer.step()
+        totals["grad_norm"] += descend(model, optimizers, config.max_grad_norm) / config.minibatches
     if checkpointing:
         _checkpoint_layers(model, False)
     parts = await team.gather(totals)

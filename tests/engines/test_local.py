@@ -3,6 +3,7 @@ import asyncio
 import pytest
 import torch
 
+from slim_rl.core.errors import Diverged
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 
@@ -149,3 +150,11 @@ def test_of_several_engines_one_samples_at_a_time_and_each_works_in_any_event_lo
     answers = [answer.token_ids for _ in range(2) for answer in asyncio.run(all_at_once())]
     assert len(most) == 6 and max(most) == 1
     assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize(("value", "temperature"), [("nan", 1.0), ("inf", 1.0), ("nan", 0.0)])
+def test_a_model_whose_numbers_are_not_finite_says_nothing(model, value, temperature, tmp_path):
+    with torch.no_grad():
+        model.lm_head.weight[5] = float(value)
+    with pytest.raises(Diverged, match="log-probs are no finite numbers"):
+        generate(LocalEngine(model), PROMPTS, temperature=temperature)

@@ -110,8 +110,10 @@ def test_a_transient_failure_is_retried(fault):
         (400, "answered 400: no"),
         ({"meta_info": {}}, "not SGLang's"),
         ({"meta_info": {"finish_reason": {"type": "stop"}}}, "strip meta_info"),
+        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[value, 7, None]]}}, "no finite number")
+          for value in (float("nan"), float("-inf"), None)),
     ],
-)
+)  # fmt: skip
 def test_any_other_failure_is_not_retried(reply, words):
     app, calls = failing(reply)
     with pytest.raises(EngineFailed, match=words):

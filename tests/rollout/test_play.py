@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -318,11 +319,24 @@ def test_a_game_that_cannot_be_loaded_or_loses_its_connection_fails_the_episode(
     assert (episode.status, episode.error, episode.rewards) == ("failed", "SandboxFailed: it did not start", {})
 
 
-@pytest.mark.parametrize("rewards", [{}, {"solver": float("nan")}, {"solver": 1.0, "nobody": 0.0}])
-def test_a_game_must_reward_each_of_its_seats(words, echo_renderer, monkeypatch, rewards):
-    monkeypatch.setattr(echo.EchoGame, "rewards", lambda self: rewards)
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [
+        ("rewards", {}),
+        ("rewards", {"solver": 1.0, "nobody": 0.0}),
+        *((method, {"solver": value}) for method in ("rewards", "metrics")
+          for value in (float("nan"), np.float32("-inf"), 10**400, None, "1.0", torch.ones(2))),
+    ],
+)  # fmt: skip
+def test_a_game_rewards_each_of_its_seats_and_all_its_numbers_are_finite(
+    words, echo_renderer, monkeypatch, method, numbers
+):
+    sentence = (
+        f"{method} of the game echo are .* no finite number" if len(numbers) == 1 else "each of its seats needs one"
+    )
+    monkeypatch.setattr(echo.EchoGame, method, lambda self: numbers)
     seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    with pytest.raises(UserError, match="The game echo gave the rewards"):
+    with pytest.raises(UserError, match=sentence):
         asyncio.run(seating.play(request(seating)))
 
 

@@ -102,8 +102,8 @@ def breaks(episodes, tasks):
     raise RewardFailed("the judge is asleep")
 
 
-def wrong(episodes, tasks):
-    return [float("nan")] * len(episodes)
+def wrong(episodes, tasks, value):
+    return [value] * len(episodes)
 
 
 def test_a_group_is_judged_together_and_once(tmp_path):
@@ -128,5 +128,7 @@ def test_a_judge_that_fails_fails_the_episode_and_nonsense_is_told():
     one = episode("7")
     asyncio.run(judge(RewardConfig(function="tests.rollout.test_rewards:breaks"), [one], [Task("g")]))
     assert (one.status, one.rewards, one.error) == ("failed", {}, "the judge is asleep")
-    with pytest.raises(UserError, match=r"test_rewards:wrong gave \[nan\] for 1 episodes"):
-        asyncio.run(judge(RewardConfig(function="tests.rollout.test_rewards:wrong"), [episode("7")], [Task("g")]))
+    for value in (float("nan"), float("-inf"), 10**400, "1"):
+        config = RewardConfig(function="tests.rollout.test_rewards:wrong", arguments={"value": value})
+        with pytest.raises(UserError, match=r"test_rewards:wrong gave \[.*, but .* is no finite number"):
+            asyncio.run(judge(config, [episode("7")], [Task("g")]))

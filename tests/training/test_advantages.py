@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -81,6 +82,14 @@ def forgetful(played, config, state):
     return [0.0 for _ in played]
 
 
+def overflowing(played, config, state):
+    return [np.float32("inf") for _ in played]
+
+
+def unsure(played, config, state):
+    return [torch.tensor([1.0, float("nan")]) for _ in played]
+
+
 def test_an_estimator_of_the_users_own_may_give_a_value_for_each_token():
     state, config = {}, TrainConfig(advantage=f"{__name__}:growing")
     sequences = played(("a", 2.0), sampled=3) + played(("b", 1.0), sampled=1)
@@ -95,6 +104,8 @@ def test_an_estimator_of_the_users_own_may_give_a_value_for_each_token():
         ("too_few", "gave 1 values for 2 sequences"),
         ("too_long", "gave 9 values for the 2 sampled tokens of the seat a in the episode e"),
         ("forgetful", "is not JSON"),
+        ("overflowing", "gave an advantage that cannot be used: inf is no finite number"),
+        ("unsure", "gave an advantage that cannot be used: .*nan.* is no finite number"),
         ("no_such", "has no function 'no_such'"),
     ],
 )

@@ -14,7 +14,6 @@ not repeated; with the name, the same run is picked up again.
 import asyncio
 import base64
 import json
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from slim_rl.core.errors import GameFailed, UserError
+from slim_rl.core.errors import GameFailed, UserError, finite
 from slim_rl.core.message import Message, Tool
 from slim_rl.core.tools import BadCall
 from slim_rl.runtime.retry import retry
@@ -234,9 +233,7 @@ class Session:
             if not reply["ok"]:
                 raise BadCall(str(reply["error"]))
             output = reply["output"]
-            reward = None if output.get("reward") is None else float(output["reward"])
-            if reward is not None and not math.isfinite(reward):
-                raise ValueError(f"the reward is {reward}")
+            reward = None if output.get("reward") is None else finite(output["reward"])
             return Output(_text(output["blocks"]), reward, bool(output["finished"]))
 
     async def close(self) -> None:

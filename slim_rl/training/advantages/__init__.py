@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import UserError, finite
 from slim_rl.runtime.imports import function_at
 from slim_rl.training.config import ESTIMATORS, TrainConfig
 
@@ -59,10 +59,15 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
     """The advantages of a step, from the estimator that `config.advantage` names; changes `state` in place.
 
     Raises:
-        UserError: the estimator returned the wrong number of values, or keeps something in `state` that is not JSON.
+        UserError: the estimator returned the wrong number of values or one that is not finite, or keeps something in `state` that is not JSON.
     """
     given: Sequence[Any] = find_estimator(config.advantage)(played, config, state)
-    values = [[float(v) for v in value] if np.ndim(value) else float(value) for value in given]
+    try:
+        values = [[finite(v) for v in value] if np.ndim(value) else finite(value) for value in given]
+    except ValueError as error:
+        raise UserError(
+            f"train.advantage: {config.advantage} gave an advantage that cannot be used: {error}."
+        ) from None
     if len(values) != len(played):
         raise UserError(f"train.advantage: {config.advantage} gave {len(values)} values for {len(played)} sequences.")
     for value, (_, episode, seat) in zip(values, played, strict=True):
@@ -73,7 +78,7 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
                 f"of the seat {seat} in the episode {episode.episode_id}."
             )
     try:
-        json.dumps(state)
+        json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"train.advantage: the state of {config.advantage} is not JSON: {error}.") from None
     return values
