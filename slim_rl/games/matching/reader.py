@@ -198,6 +198,10 @@ DECIDES = _phrase("whether|yes|good|better|best|plan|assignments?|final|work(?:s
 JOINS = re.compile(
     r"[,;:/&+|\n]|\s-|\b(?:and|n|or|nor|et|then|plus|as|than|like|to|with|vs|versus|against|over|from)\b", re.I
 )
+FIRST_AND_LAST = _phrase(
+    " [ ] ".join("(?:" + "|".join(names) + ")" for names in zip(*map(str.split, REVIEWERS), strict=True))
+)
+_FULL_NAMES = {name.lower() for name in REVIEWERS}
 PERSON = _phrase("he|she|they|his|her|him|their|them")
 PLACE = _phrase("(?:that|this|the[ ]same)[ ](?:paper|one)|it|(?<!is[ ])there")
 
@@ -211,7 +215,7 @@ def asks_something(text: str) -> bool:
 
 
 def is_malformed(text: str, size: int) -> bool:
-    """Whether a clause that asks for scores runs its names into each other: "How is Sofia Patel Nguyen score BLEU Li?"."""
+    """Whether a clause that asks runs its names into each other: "How is Sofia Patel Nguyen score BLEU Li?"."""
     return _read(text, size).malformed
 
 
@@ -312,13 +316,15 @@ def _read(text: str, size: int) -> _Reading:
 
 def _runs_names_together(clause: _Clause) -> bool:
     """Whether two names follow each other that are neither a pair nor in a list or a comparison."""
-    runs = _runs(clause.mentions)
-    for one, other in pairwise(clause.mentions if len(runs) > 1 else ()):
-        between = clause.text[one.end : other.start].strip()
-        alike, ends = one.kind == other.kind, other is runs[-1][0] and len(runs) % 2 == 1
-        if between and alike and not JOINS.search(between):
+    text, runs = clause.text, _runs(clause.mentions)
+    if any(name[0].lower() not in _FULL_NAMES for name in FIRST_AND_LAST.finditer(text)):
+        return True
+    for one, other in pairwise(clause.mentions):
+        between, alike = text[one.end : other.start].strip(), one.kind == other.kind
+        if between and alike and len(runs) > 1 and not JOINS.search(between):
             return True
-        last_name = any(clause.text[name.start : name.end].lower() in LAST_NAMES for name in (one, other))
+        last_name = any(text[name.start : name.end].lower() in LAST_NAMES for name in (one, other))
+        ends = other is runs[-1][0] and len(runs) > 1 and len(runs) % 2 == 1
         if not between and (ends or (alike and last_name)):
             return True
     return False

@@ -114,6 +114,8 @@ def test_what_the_scripts_say_is_read_as_they_mean_it():
         "What is Ava Li's Sofia Patel's score for BLEU?",
         "What does Sofia get score Ava on Electra?",
         "Please tell me Sofia Patel's score on BLEU Nguyen.",
+        "What is Sofia Nguyen's score for BLEU Li?",
+        "Sofia Patel Nguyen?",
     ],
 )
 def test_names_that_run_into_each_other_make_a_message_malformed(text):
