@@ -139,7 +139,7 @@ async def _is_transient(task: Any, task_run: Any, state: State) -> bool:
 async def play_batch(batch: tuple[Series, list[Request]], services: Services, concurrency: int) -> None:
     """Play some requests of a series; raises PartnerGaveOut if some failed, so that only these are played again."""
     series, requests = batch
-    seating = series.seating()
+    seating = await series.seating()
     # In its own folder, because other batches of the series are written meanwhile.
     folder = series.folder / f"from-{requests[0].episode_id.rpartition('/')[2]}"
     played = await collect(requests, seating.play, Store(folder), concurrency)

@@ -45,7 +45,7 @@ async def evaluate(config: Config, team: Team) -> None:
                     continue
                 episodes = await collect(
                     requests,
-                    one.seating().play,
+                    (await one.seating()).play,
                     Store(one.folder),
                     config.concurrency,
                     TRIES,

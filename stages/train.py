@@ -108,12 +108,12 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
     engine = LocalEngine(model)
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():
-        check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
+        await check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
     benchmarks = config.evaluate.benchmarks
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
     names = config.players | seated
     paid = service_makers(names, services)
-    others = {**paid, **checkpoint_makers(names, config.model, config.train.temperature)}
+    others = {**paid, **checkpoint_makers(names, config.model, config.train.temperature, engine.turn)}
     rollouts = Rollouts(
         Mixture(tasks, {name: game.parameters.weight for name, game in games.items()}),
         Seating(games, {**others, "policy": rules.maker(engine)}, config.seed),
@@ -151,7 +151,7 @@ async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Pat
     made = config.model
     renderer = renderer_of(made, AutoTokenizer.from_pretrained(BASE))
     for name, game in games.items():
-        check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
+        await check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
     with curves() as log:
         checkpoint = await launch.run(RunParameters.of(config), BASE, tasks, kept_apart, folder, log)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -30,11 +29,6 @@ MIN_SHARED_TOKENS = 32
 """Shortest common prefix that is computed once."""
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-"""In each event loop, one engine samples at a time. If several did, the members of a batch, and with them the last
-digits, would depend on which engine is faster."""
-
-
 class LocalEngine:
     """Samples from `model`.
 
@@ -42,16 +36,19 @@ class LocalEngine:
         model: a Qwen2, Qwen3 or Llama with full attention. Its weights are read at every call, so a trainer may update
             them between calls; it must then call `reset`, because kept keys and values belong to the old weights.
         max_batch_sequences: more requests than this are not sampled at once.
+        turn: engines that play in the same games share one, so that one samples at a time. If several did, the members of
+            a batch, and with them the last digits, would depend on which engine is faster.
 
     Raises:
         UserError: the model is of another kind, for which cached attention would be wrong.
     """
 
-    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256):
+    def __init__(self, model: PreTrainedModel, max_batch_sequences: int = 256, turn: asyncio.Lock | None = None):
         check_kind(model.config)
         self.model = model.eval()
         self.max_context_tokens = model.config.max_position_embeddings
         self._max_batch = max_batch_sequences
+        self.turn = turn or asyncio.Lock()
         self._kept: dict[str, _Prefix] = {}
         self._waiting: list[_Request] = []
         self._server: asyncio.Task | None = None
@@ -73,7 +70,7 @@ class LocalEngine:
     async def _serve(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)  # requests of this tick join the batch
-            async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            async with self.turn:
                 batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
                 try:
                     # In a thread, so that games and services are not held up.

@@ -1,6 +1,7 @@
 """What an evaluation consists of: series of episodes, each by the same players."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class Series:
     folder: Path
     requests: Callable[[], list[Request]]
     """Needs the episodes of `after`."""
-    seating: Callable[[], Seating]
+    seating: Callable[[], Awaitable[Seating]]
     """Loads the models that it needs."""
     after: tuple[str, ...] = ()
     """Names of series that are played first."""
@@ -70,6 +71,8 @@ class Models:
         self._evaluate, self._model = evaluate, model
         self._server, self._clients = ExitStack(), AsyncExitStack()
         self._served: tuple[Path, str] | None = None
+        self.turn = asyncio.Lock()
+        """See `LocalEngine`."""
 
     async def __aenter__(self) -> "Models":
         return self
@@ -89,7 +92,7 @@ class Models:
         engine: Engine
         if self._evaluate.server is None:
             model, tokenizer = load_model(checkpoint)
-            engine = LocalEngine(model)
+            engine = LocalEngine(model, turn=self.turn)
         else:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
@@ -162,22 +165,22 @@ class Evaluation:
                 for ending in endings
             ]
 
-        def seat() -> Seating:
+        async def seat() -> Seating:
             names = set(seating)
             arms, seated = rules or {}, {}
             for player in names & {*self.checkpoints, *self.snapshots, *arms}:
-                engine, policy = self.policy(model if model and player in arms else player)
+                engine, policy = await self.policy(model if model and player in arms else player)
                 seated[player] = under(arms.get(player), policy.maker(engine))
             seated |= service_makers(names, self.services)
-            seated |= checkpoint_makers(names, self.model, self.evaluate.temperature)
+            seated |= checkpoint_makers(names, self.model, self.evaluate.temperature, self.models.turn)
             return Seating({game.name: game}, seated, self.seed)
 
         return Series(name, self.folder / name, requests, seat, after)
 
-    def policy(self, player: str) -> Policy:
+    async def policy(self, player: str) -> Policy:
         """The checkpoint or snapshot of this name, loaded."""
         engine, renderer = self.models.load({**self.checkpoints, **self.snapshots}[player])
-        check_context(self.game, self.tasks, renderer, engine.max_context_tokens, self.model.turn_tokens)
+        await check_context(self.game, self.tasks, renderer, engine.max_context_tokens, self.model.turn_tokens)
         return Policy(engine, PolicyRules(renderer, self.model.turn_tokens, self.evaluate.temperature))
 
     def seated(self, player: str) -> tuple[str, ...]:

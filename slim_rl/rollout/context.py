@@ -1,8 +1,6 @@
 """Whether a model's context and turns are long enough for a game."""
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
@@ -12,7 +10,7 @@ from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.tasks import TaskFile
 
 
-def check_context(
+async def check_context(
     game: NamedGame, tasks: Sequence[Task], renderer: Renderer, max_context_tokens: int, max_turn_tokens: int
 ) -> None:
     """Check that the task with the longest prompt fits a model.
@@ -27,7 +25,7 @@ def check_context(
     for seat in policy_seats(game):
         shown = game.taskset.demonstrate(longest, seat)
         if shown is None:
-            prompt = len(renderer.opening(heard(longest.prompt), _tools(game, longest, seat)))
+            prompt = len(renderer.opening(heard(longest.prompt), await _tools(game, longest, seat)))
             _check(longest, prompt, 0, max_turn_tokens, max_context_tokens)
             continue
         prompt = len(renderer.opening(shown.read(0), shown.tools))
@@ -44,13 +42,12 @@ def check_context(
             )
 
 
-def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
+async def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
     loaded = game.load(task)
     try:
         return loaded.tools(seat)
     finally:
-        with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
-            pool.submit(asyncio.run, loaded.close()).result()
+        await loaded.close()
 
 
 def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:

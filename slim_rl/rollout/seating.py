@@ -1,5 +1,6 @@
 """Seats players at games."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,8 +143,14 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
     return {name: maker(name) for name in names if name.startswith("service:")}
 
 
-def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) -> dict[str, PlayerMaker]:
-    """The makers of those among `names` that are frozen models, `checkpoint:PATH`. Loads the models."""
+def checkpoint_makers(
+    names: set[str], config: ModelConfig, temperature: float, turn: asyncio.Lock
+) -> dict[str, PlayerMaker]:
+    """The makers of those among `names` that are frozen models, `checkpoint:PATH`. Loads the models.
+
+    Args:
+        turn: see `LocalEngine`.
+    """
     makers = {}
     for name in names:
         if name.startswith("checkpoint:"):
@@ -154,7 +161,7 @@ def checkpoint_makers(names: set[str], config: ModelConfig, temperature: float) 
             model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
             renderer = renderer_of(config, tokenizer)
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
-            makers[name] = rules.maker(LocalEngine(model), trained=False)
+            makers[name] = rules.maker(LocalEngine(model, turn=turn), trained=False)
     return makers
 
 

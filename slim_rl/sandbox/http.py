@@ -39,7 +39,7 @@ class HttpRunner:
 
     def __init__(self, config: SandboxConfig):
         self._config = config
-        self._free: tuple[object, asyncio.Semaphore] | None = None
+        self._free = asyncio.Semaphore(config.workers)
 
     async def run(self, source: str, stdin: str, seconds: float) -> Run:
         """See `Sandbox.run`."""
@@ -52,7 +52,7 @@ class HttpRunner:
         }
         time_limit = asyncio.timeout(seconds + GRACE_SECONDS)
         try:
-            async with self._semaphore(), time_limit:
+            async with self._free, time_limit:
                 text = await self._post(body)
         except (aiohttp.ClientError, TimeoutError) as error:
             return Run("failed", errors=f"{type(error).__name__}: {error}")
@@ -69,13 +69,6 @@ class HttpRunner:
 
     def close(self) -> None:
         """Nothing is held between calls."""
-
-    def _semaphore(self) -> asyncio.Semaphore:
-        """That of the running event loop; each step of training has its own."""
-        loop = asyncio.get_running_loop()
-        if self._free is None or self._free[0] is not loop:
-            self._free = loop, asyncio.Semaphore(self._config.workers)
-        return self._free[1]
 
 
 def _run(answer: _Answer) -> Run:

@@ -1,5 +1,6 @@
 """What the hooks of one run share."""
 
+import asyncio
 import math
 import os
 from collections import defaultdict
@@ -131,7 +132,7 @@ class Context:
                 engine = self._engine_at(sglang_rollout.get_model_url(self._args, path, ""), model.context_tokens)
                 renderer = renderer_of(model, load_tokenizer(path, trust_remote_code=False))
                 makers[name] = PolicyRules(renderer, model.turn_tokens, temperature).maker(engine, trained=False)
-        return makers | checkpoint_makers(self._players - makers.keys(), model, temperature)
+        return makers | checkpoint_makers(self._players - makers.keys(), model, temperature, asyncio.Lock())
 
     @property
     def _players(self) -> set[str]:

@@ -249,7 +249,7 @@ class Trainer:
         if self.benchmarks is None:
             return {}
         averaged = self.averaged is not self.model
-        engine = LocalEngine(self.averaged) if averaged else self.engine
+        engine = LocalEngine(self.averaged, turn=self.engine.turn) if averaged else self.engine
         return await self.benchmarks.at(self.run.step, engine, last)
 
     def _snapshot(self) -> None:

@@ -119,7 +119,8 @@ def test_every_player_plays_whole_games_in_either_seat_and_is_not_trained(game, 
     name = f"checkpoint:{checkpoints(game)}" if other == "checkpoint" else other
     at = setting(game, ("policy", name))
     engine = LocalEngine(tiny_qwen(at.tokenizer, 1500, seed=1, layers=1, hidden_size=32))
-    makers = {"policy": rules(at).maker(engine), **checkpoint_makers({name}, ModelConfig(turn_tokens=16), 1.0)}
+    frozen = checkpoint_makers({name}, ModelConfig(turn_tokens=16), 1.0, engine.turn)
+    makers = {"policy": rules(at).maker(engine), **frozen}
     seating = Seating({game: at.game}, makers, seed=0)
     seats = at.game.taskset.seats
     for number, task in enumerate(at.tasks[:2]):

@@ -1,5 +1,6 @@
 """Games files: JSONL or Parquet, tasks or the seeds of tasks; and several games drawn by weight."""
 
+import asyncio
 import json
 from collections import Counter
 from dataclasses import replace
@@ -158,7 +159,7 @@ def test_the_longest_prompt_is_known_without_reading_the_file_again(tmp_path, ma
     opened, read = TaskFile(path, matching), []
     get = TaskFile.__getitem__
     monkeypatch.setattr(TaskFile, "__getitem__", lambda file, index: read.append(index) or get(file, index))
-    check_context(matching, opened, renderer, 512, 32)
+    asyncio.run(check_context(matching, opened, renderer, 512, 32))
     assert len(read) == 1 and len(opened[read[0]].prompt) == max(len(task.prompt) for task in opened)
 
 

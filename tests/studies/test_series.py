@@ -46,7 +46,7 @@ def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, 
         run = evaluation(matching, tasks, tmp_path, temperature=0.0, server=server)
         series = run.series(f"{name}/trained", tasks, ("trained", "scripted"))
         async with run.models:
-            return await collect(series.requests(), series.seating().play, Store(series.folder), concurrency=8)
+            return await collect(series.requests(), (await series.seating()).play, Store(series.folder), concurrency=8)
 
     for here, there in zip(asyncio.run(play("here", None)), asyncio.run(play("there", SERVER)), strict=True):
         assert here.turns == there.turns and here.rewards == there.rewards

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slim_rl.evaluation.config import EvaluateConfig
-from slim_rl.evaluation.series import Evaluation
+from slim_rl.evaluation.series import Evaluation, Models
 from slim_rl.players.config import ModelConfig
 from slim_rl.studies.asking.parameters import Parameters
 from tests.studies.asking.made import GAMES, write_run
@@ -28,7 +28,7 @@ def evaluate(matching):
         checkpoints = {"base": Path("base"), "trained": Path("trained")}
         return Evaluation(
             game=game, parameters=Parameters(**parameters), evaluate=EvaluateConfig(), model=ModelConfig(), seed=0,
-            folder=Path("episodes"), services=None, models=None, tasks=tasks, checkpoints=checkpoints, snapshots={},
+            folder=Path("episodes"), services=None, models=Models(EvaluateConfig(), ModelConfig()), tasks=tasks, checkpoints=checkpoints, snapshots={},
         )  # fmt: skip
 
     return evaluate

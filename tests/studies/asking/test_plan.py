@@ -1,5 +1,6 @@
 """What the study plays: series, ids and who sits opposite."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -70,7 +71,10 @@ def test_changed_games_have_their_own_partners_and_those_that_change_nothing_or_
     assert set(series) == {f"transfer/{change}/{player}" for change in CHANGES for player in everybody}
     assert series["transfer/ignorant/base"].requests()[0].seating == ("base", "ignorant")
     wordings = series["transfer/wordings/optimal"]
-    assert wordings.seating().games["matching"].parameters.wordings == "held-out" and len(wordings.requests()) == 2
+    assert (
+        asyncio.run(wordings.seating()).games["matching"].parameters.wordings == "held-out"
+        and len(wordings.requests()) == 2
+    )
     free = {name.split("/")[1] for name in transferred(seating=["policy", "ignorant"])}
     assert free == {"wordings", "reordered"}  # nobody told it how many scores are left
     assert transferred(seating=["policy", "service:partner"]) == {}
@@ -80,10 +84,10 @@ def test_people_sit_at_their_own_boards_and_the_partner_is_probed_without_limits
     game = matching_with(max_turns=6, p_agent=0.3, always_accept=False, patience=[1, 2], question_price=[1, 2])
     run = replace(evaluate(game, transfer_games=0), tasks=list(game.taskset.tasks("evaluate", 2)))
     series = {series.name: series for series in plan.series(run)}
-    people = series["human-boards/own-view"].seating().games["matching"].parameters
+    people = asyncio.run(series["human-boards/own-view"].seating()).games["matching"].parameters
     assert people == Parameters(size=8, selection="dialop", max_turns=6, always_accept=False)
     probe = series["partner/probe"]
-    probed = probe.seating().games["matching"]
+    probed = asyncio.run(probe.seating()).games["matching"]
     assert probed.parameters == Parameters(max_turns=40, p_agent=0.3, always_accept=False)
     assert probed.taskset.load(probe.requests()[0].task).limits == Limits(40)
 

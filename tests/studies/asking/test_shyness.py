@@ -33,7 +33,7 @@ def probed(evaluate):
             return Changed(seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed), change)
 
         series = plan.series(evaluate(count=games))[0]
-        seating = series.seating()
+        seating = asyncio.run(series.seating())
         seating = replace(seating, makers={**seating.makers, "scripted": partner})
         return [asyncio.run(seating.play(request)) for request in series.requests()]
 
