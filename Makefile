@@ -72,6 +72,7 @@ clean: .venv/installed
 
 # The environment is complete once this file is there; a broken installation starts over.
 .venv/installed: requirements.txt pyproject.toml
+	@[ ! -L .venv ] || { echo "error: .venv is a link to $$(readlink .venv), and only the folder that has it may replace it; rm .venv, then run make again" >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11, for which the dependencies are pinned; name one with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3.11-venv" >&2; exit 1; }

@@ -12,7 +12,7 @@ import yaml
 from slim_rl.analysis import page
 from slim_rl.analysis.figures import save
 from slim_rl.analysis.page import Provenance, plain
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config
 from slim_rl.core.parameters import flat
 from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame, file_name, load_games
@@ -20,12 +20,13 @@ from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of
+from stages.dependencies import parameters_of_the_run
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 
 
 def main() -> None:
-    config = load_config()
+    config = parameters_of_the_run()
     games = load_games(config.games, config.seed)
     origin = provenance(config)
     (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output, also if it is empty

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from transformers import AutoTokenizer
 
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
 from slim_rl.games import load_games
@@ -21,7 +21,7 @@ from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, h
 from slim_rl.training.imitation import imitate, length
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
-from stages.dependencies import training_work
+from stages.dependencies import parameters_of_the_run, training_work
 
 OUTPUT = Path("models/base")
 HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
@@ -29,7 +29,7 @@ TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
 
 def main() -> None:
-    config = load_config()
+    config = parameters_of_the_run()
     if config.model.base == "tiny":
         run_as_team(partial(make_tiny, config), config.processes)
         return

@@ -1,16 +1,25 @@
-"""What the results of each stage depend on, besides the outputs of other stages."""
+"""The parameters of a run, and what the results of each stage depend on besides the outputs of other stages."""
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slim_rl.config import Config
+import yaml
+
+from slim_rl.config import PATH, RUN, Config, checked, composed, load_config
 from slim_rl.core.parameters import GameParameters, Section, flat
 from slim_rl.games import load_games
 from slim_rl.runtime.code import dependencies, file_lines, fingerprint, module_file, work_folder
+from slim_rl.runtime.files import write_text
 from slim_rl.runtime.imports import folders_in
 from slim_rl.studies import parameters_of, study_module
 
+LISTS = Path("data/code")
+RUN_VARIABLE = "SLIM_RL_RUN"
+"""The environment variable with the path of the run.yaml that a run has composed and checked."""
+_NOTE = "# What a run reads. The next run writes it anew. Composed of params.yaml and "
 SECTIONS = {
     "games": ("seed", "games"),
     "base_model": ("seed", "threads", "processes", "games", "model", "warmstart"),
@@ -33,6 +42,36 @@ SECTIONS = {
 _OF_A_SERVICE = {"model", "base_url", "temperature", "max_reply_tokens"}
 """What changes a service's replies: not how fast it is asked, nor what it may cost."""
 _RATES = ("parameter train.learning_rate ", "parameter warmstart.learning_rate ")
+
+
+def parameters_of_the_run() -> Config:
+    """The parameters of the run that a stage belongs to. A stage that is started by itself (`dvc repro --single-item`)
+    belongs to the last run, but sees what params.yaml says now.
+
+    Raises:
+        UserError: a parameter is wrong.
+    """
+    if RUN_VARIABLE not in os.environ and RUN.is_file():
+        note, _, _ = RUN.read_text(encoding="utf-8").partition("\n")
+        if note.startswith(_NOTE):
+            last = json.loads(note.removeprefix(_NOTE))
+            values = composed(last["profile"], last["set"])
+            if values != composed(path=RUN):
+                config = checked(values, str(PATH))
+                write_run(values, **last)
+                write_lists(config)
+    return load_config()
+
+
+def write_run(values: Mapping[str, Any], profile: str | None, set: Mapping[str, Any]) -> None:
+    """Write run.yaml, and what it was composed of besides params.yaml."""
+    note = _NOTE + json.dumps({"profile": profile, "set": set}, default=str)
+    write_text(RUN, f"{note}\n{yaml.safe_dump(dict(values), sort_keys=False)}")
+
+
+def write_lists(config: Config) -> None:
+    for stage in SECTIONS:
+        write_text(LISTS / f"{stage}.txt", "\n".join(lines(stage, config)) + "\n")
 
 
 def lines(stage: str, config: Config) -> list[str]:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config
 from slim_rl.evaluation.series import Evaluation, Models, Series
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
@@ -18,7 +18,7 @@ from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.code import work_folder
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.studies import load_study, parameters_of
-from stages.dependencies import lines
+from stages.dependencies import lines, parameters_of_the_run
 from stages.services import services_of
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
@@ -27,7 +27,7 @@ SNAPSHOTS = Path("models/snapshots")
 
 
 def main() -> None:
-    config = load_config()
+    config = parameters_of_the_run()
     run_as_team(partial(evaluate, config), config.playing_processes)
 
 

@@ -4,17 +4,17 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from slim_rl.config import load_config
 from slim_rl.core.game import Purpose
 from slim_rl.games import NamedGame, load_games
 from slim_rl.rollout.tasks import tasks_path, write_tasks
 from slim_rl.runtime.cli import run_stage
+from stages.dependencies import parameters_of_the_run
 
 OUTPUT = Path("data/games")
 
 
 def main() -> None:
-    config = load_config()
+    config = parameters_of_the_run()
     for game in load_games(config.games, config.seed).values():
         write(game, "train", game.parameters.train_count)
         write(game, "evaluate", game.parameters.eval_count)

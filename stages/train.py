@@ -13,7 +13,7 @@ import torch
 from dvclive import Live
 from transformers import AutoTokenizer
 
-from slim_rl.config import Config, load_config
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
@@ -40,7 +40,7 @@ from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
-from stages.dependencies import training_work, values
+from stages.dependencies import parameters_of_the_run, training_work, values
 from stages.services import services_of
 
 GAMES, BASE = Path("data/games"), Path("models/base")
@@ -53,7 +53,7 @@ Tasks = Mapping[str, Sequence[Task]]
 
 def main() -> None:
     """Check everything first, train, and only then replace the results of the last run."""
-    config = load_config()
+    config = parameters_of_the_run()
     here = config.train.backend == "local"
     run_as_team(partial(run, config), config.playing_processes if here else 1)
 

@@ -7,16 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from slim_rl.config import PATH, RUN, Config, checked, composed, load_config
 from slim_rl.runtime.files import write_text
 from stages import ready
+from stages.dependencies import RUN_VARIABLE, write_run
 
 LOCK = Path(".work/run.lock")
-RUN_VARIABLE = "SLIM_RL_RUN"
-"""The environment variable with the path of the run.yaml that a run has composed and checked."""
-_NOTE = f"# What a run reads: {PATH} and a profile, composed. The next run writes it anew.\n"
 
 
 @contextmanager
@@ -53,7 +49,7 @@ def composed_run(profile: str | None = None, settings: Mapping[str, Any] | None 
     values = composed(profile, settings)
     config = checked(values, f"{PATH} with the profile {profile}" if profile else str(PATH))
     ready.check(config)
-    write_text(RUN, _NOTE + yaml.safe_dump(values, sort_keys=False))
+    write_run(values, profile, settings or {})
     os.environ[RUN_VARIABLE] = str(RUN.absolute())
     try:
         yield config

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slim_rl.config import Config, checked, composed
+from slim_rl.config import Config, checked, composed, load_config
 from stages.dependencies import SECTIONS, lines
-from tests.workspaces import copy_of, repro
+from tests.workspaces import copy_of, environment, fresh_copy, repro
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"games": {"kuhn": {"seating": ["policy", "policy"]}}}
@@ -159,3 +159,13 @@ def test_after_a_new_game_and_study_dvc_runs_no_stage_but_code(finished, tmp_pat
     again = repro(copy).stdout
     assert "Running stage 'code'" in again and again.count("Running stage") == 1
     assert again.count("didn't change, skipping") == len(SECTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.pipeline
+def test_dvc_exp_run_sets_parameters_over_a_profile(tmp_path):
+    copy = fresh_copy(tmp_path, {"profile": "kuhn", "train": {"steps": 3}})
+    command = ["dvc", "exp", "run", "-S", "train.steps=10", "-S", "+games.kuhn.max_turns=5", "code"]
+    subprocess.run(command, cwd=copy, env=environment(), check=True, capture_output=True)
+    config = load_config(copy / "run.yaml")
+    assert (config.train.steps, config.train.games_per_step, config.games["kuhn"].max_turns) == (10, 64, 5)

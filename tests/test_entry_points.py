@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,3 +46,31 @@ def test_help_and_unknown_arguments(module, start):
     assert len(told.split("options:")[0].split("\n\n")[1]) > 20, "it does not say what it does"
     code, told = start(module, "--no-such-argument")
     assert code == 2 and "error: " in told
+
+
+@pytest.fixture
+def make(tmp_path):
+    """make(*arguments): runs make with our Makefile in an empty folder; gives exit code and errors."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.txt", "pyproject.toml"):
+        (tmp_path / name).touch()
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(["make", *arguments], cwd=tmp_path, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    return run
+
+
+def test_make_names_a_variable_that_it_does_not_know(make):
+    code, told = make("--dry-run", "repro", "PROFIL=kuhn")
+    assert code == 2 and "no variable PROFIL" in told and "PROFILE" in told
+    assert make("--dry-run", "repro", "PROFILE=kuhn")[0] == 0
+
+
+def test_make_does_not_replace_an_environment_that_another_folder_lends(make, tmp_path):
+    other = tmp_path / "elsewhere/.venv"
+    (other / "lib").mkdir(parents=True)
+    (tmp_path / ".venv").symlink_to(other)
+    code, told = make(".venv/installed", f"PYTHON={sys.executable}")
+    assert (other / "lib").is_dir() and code == 2 and f"link to {other}" in told

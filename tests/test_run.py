@@ -14,7 +14,7 @@ from slim_rl.config import RUN, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.players.config import Price
 from slim_rl.players.ledger import Ledger
-from stages import clean, code
+from stages import clean, code, games
 from stages.workspace import composed_run, sole_run
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +43,18 @@ def test_a_run_has_its_own_parameters_and_the_next_one_follows_params_yaml(works
     (workspace / "params.yaml").write_text(ORIGINAL + "seed: 5\n")
     code.main()
     assert load_config().seed == 5
+
+
+def test_a_stage_by_itself_follows_the_last_run_and_what_params_yaml_says_now(workspace):
+    with composed_run("kuhn", {"games.kuhn.eval_count": 7, "games.kuhn.train_count": 8}):
+        code.main()
+    before = Path("data/code/train.txt").read_text()
+    (workspace / "params.yaml").write_text(ORIGINAL + "seed: 5\n")
+    games.main()  # as `dvc repro --single-item games` starts it
+    config = load_config()
+    assert (config.seed, config.train.games_per_step, config.games["kuhn"].eval_count) == (5, 64, 7)
+    assert len(Path("data/games/evaluate/kuhn.jsonl").read_text().splitlines()) == 7
+    assert Path("data/code/train.txt").read_text() != before, "so DVC knows what the stage has read"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from slim_rl.config import Config
+from slim_rl.core.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/write-a-game.md").read_text(encoding="utf-8")
@@ -43,6 +44,13 @@ def run_all(run_stage, parameters):
 def test_the_module_has_at_most_60_lines_and_the_parameters_are_valid(workspace):
     assert len(blocks("python")[0].splitlines()) <= 60
     assert "guess" in Config.model_validate(yaml.safe_load(blocks("yaml")[0])).games
+
+
+@pytest.mark.parametrize(("base", "named"), [("Taskset", "Guesses"), ("TextGame", "Guess")])
+def test_a_class_that_does_not_derive_from_its_base_is_named(base, named, workspace, run_stage):
+    Path(f"without_{base}.py").write_text(blocks("python")[0].replace(f"({base})", ""))
+    with pytest.raises(UserError, match=rf"^{named} of the game without_{base} does not derive from .*{base}"):
+        run_all(run_stage, {"games": {f"without_{base}": {"train_count": 4, "eval_count": 4}}, **TINY})
 
 
 @pytest.mark.slow

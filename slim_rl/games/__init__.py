@@ -19,7 +19,7 @@ class NamedGame(NamedTuple):
     def load(self, task: Task) -> Game:
         """The game of a task; raises UserError if it is no `Game`."""
         game = self.taskset.load(task)
-        _derived(self.name, game, Game, "Game or TextGame")
+        _derived(self.name, type(game), Game, "Game or TextGame")
         return game
 
 
@@ -44,8 +44,10 @@ def load_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str,
         module, (base, _, variant) = _module(name), name.partition(":")
         if variant and not getattr(module, "VARIANTS", False):
             raise UserError(f"The game {base} has no variants; name it {base}, not {name}.")
+        if isinstance(module.taskset, type):
+            _derived(name, module.taskset, Taskset, "Taskset")
         taskset = module.taskset(given, seed, variant)
-        _derived(name, taskset, Taskset, "Taskset")
+        _derived(name, type(taskset), Taskset, "Taskset")
         if len(given.seating) != len(taskset.seats):
             raise UserError(
                 f"games.{name}.seating names {len(given.seating)} players ({', '.join(given.seating)}), but the game "
@@ -70,6 +72,6 @@ def _module(name: str) -> ModuleType:
     return module_of(__name__, "game", name.partition(":")[0], needs=("Parameters", "taskset"))
 
 
-def _derived(name: str, part: object, base: type, bases: str) -> None:
-    if not isinstance(part, base):
-        raise UserError(f"{type(part).__name__} of the game {name} does not derive from slim_rl.core.game's {bases}.")
+def _derived(name: str, part: type, base: type, bases: str) -> None:
+    if not issubclass(part, base):
+        raise UserError(f"{part.__name__} of the game {name} does not derive from slim_rl.core.game's {bases}.")
