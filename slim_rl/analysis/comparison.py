@@ -50,6 +50,16 @@ class Compared(NamedTuple):
     """Columns of `table`, and what to call them."""
 
 
+CORRELATIONS = (
+    Column("Questions and reward over training steps: Pearson", "question_reward.training_steps.pearson", "+.2f"),
+    Column("Over held-out games: base model", "question_reward.held_out.base.pearson", "+.2f"),
+    Column("Over held-out games: trained model", "question_reward.held_out.trained.pearson", "+.2f"),
+    Column("Within the same task", "question_reward.same_task.pearson", "+.2f"),
+    Column("Within the same task: reward a question", "question_reward.same_task.slope", "+.3f"),
+)
+"""Of questions, or calls, with reward; see `slim_rl.analysis.correlations`."""
+
+
 def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:
     """What most studies compare: base, trained and their difference, for each `comparison.NAME_difference`."""
     found = [re.fullmatch(r"comparison\.(\w+)_difference", metric) for run in metrics for metric in run]
@@ -58,7 +68,7 @@ def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:
         title = name.replace("_", " ").capitalize()
         columns += [Column(f"{title}: base model", f"base.{name}"), Column(f"{title}: trained", f"trained.{name}")]
         columns += [Column(f"{title}: difference", f"comparison.{name}_difference", "+.3f")]
-    return Compared(columns, [Point("", "base.reward", "trained.reward")])
+    return Compared([*columns, *CORRELATIONS], [Point("", "base.reward", "trained.reward")])
 
 
 class Run(NamedTuple):

@@ -85,6 +85,37 @@ def training_figure(curves: pd.DataFrame, columns: Mapping[str, str], label: str
 
 
 @with_style
+def question_reward_figure(binned: pd.DataFrame, path: pd.DataFrame, noun: str) -> Figure:
+    """Reward against questions: the mean reward by their number for base and trained model, and the way of training.
+
+    Args:
+        binned: `player`, `question_count`, `reward` with its interval, `episodes`.
+        path: `step`, and the means of `question_count` and `reward`.
+        noun: what a question is called.
+    """
+    figure = Figure((WIDTH, 2.9), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for player, colour, marker, line in (("base", VERMILLION, "o", "--"), ("trained", BLUE, "s", "-")):
+        rows = binned[binned["player"] == player]
+        reach = [rows["reward"] - rows["reward_low"], rows["reward_high"] - rows["reward"]]
+        left.errorbar(
+            rows["question_count"], rows["reward"], reach, label=player, color=colour, marker=marker, linestyle=line,
+            linewidth=1,
+        )  # fmt: skip
+    legend(left, 2)
+    right.plot(path["question_count"], path["reward"], color=GREY, linewidth=1)
+    for row, name, marker, colour in ((0, "first", "o", VERMILLION), (-1, "last", "s", BLUE)):
+        if len(path):
+            step = path.iloc[row]
+            label = f"{name} step" if len(path) > 1 else "the step"
+            right.plot([step["question_count"]], [step["reward"]], marker, color=colour, label=label)
+    legend(right, 2)
+    left.set(xlabel=f"{noun}s in a held-out game", ylabel="mean reward")
+    right.set(xlabel=f"mean {noun}s of a training step")
+    return figure
+
+
+@with_style
 def runs_figure(runs: Sequence[tuple[str, Estimate, Estimate, float | None]]) -> Figure:
     """For every run its name, reward of base and trained model, and a mark to measure both against."""
     figure = Figure((WIDTH, 0.9 + 0.27 * len(runs)), layout="constrained")

@@ -108,18 +108,19 @@ def _ratios(of: np.ndarray, per: np.ndarray) -> list[Estimate]:
         times = _times_drawn(len(of))
         drawn = (times @ of) / (times @ per)
     return [
-        _interval(float(means[i]), drawn[:, i], int(games[i]))
+        interval(float(means[i]), drawn[:, i], int(games[i]))
         if games[i] > 1
         else unknown(int(games[i]))._replace(mean=float(means[i]))
         for i in range(columns)
     ]
 
 
-def _interval(mean: float, drawn: np.ndarray, games: int) -> Estimate:
+def interval(mean: float, drawn: np.ndarray, games: int) -> Estimate:
     """`mean` with the percentile interval of the resamples `drawn`, without those that are NaN."""
-    drawn = drawn[np.isfinite(drawn)]
-    if not math.isfinite(mean) or len(drawn) < RESAMPLES / 2:
+    known = np.isfinite(drawn)
+    if not math.isfinite(mean) or known.mean() < 0.5:
         return unknown(games)._replace(mean=mean)
+    drawn = drawn[known]
     low, high = np.quantile(drawn, [0.025, 0.975])
     return Estimate(mean, float(low), float(high), float(drawn.std(ddof=1)), games)
 

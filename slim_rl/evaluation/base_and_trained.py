@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from slim_rl.analysis.correlations import QuestionReward, episodes_table, with_calls_as_questions
 from slim_rl.analysis.dialogues import of_models
 from slim_rl.analysis.figures import training_figure
 from slim_rl.analysis.page import MAX_POINTS, thinned
@@ -94,6 +95,17 @@ class BaseAndTrained:
             comparison |= self.difference(name).numbers(f"{name}_difference")
         return {**{player: self.numbers(player) for player in self.episodes}, "comparison": comparison}
 
+    cause = ""
+    """What an intervention says of the effect of a call: a sentence."""
+
+    @cached_property
+    def correlated(self) -> QuestionReward | None:
+        """How calls and reward go together; None in a game where their number never differs."""
+        held_out = {model: with_calls_as_questions(self.episodes[model]) for model in MODELS}
+        if not any("question_count" in rows and rows["question_count"].nunique() > 1 for rows in held_out.values()):
+            return None
+        return QuestionReward(with_calls_as_questions(self.training), held_out, noun="call", cause=self.cause)
+
     def report(
         self,
         question: str,
@@ -110,7 +122,12 @@ class BaseAndTrained:
             methods: sentences about this study's numbers, besides those that hold for all.
             label: what the browser's list says of an episode (a row of `episodes`).
         """
-        figures = {}
+        figures, tables, metrics = {}, self.tables, self.metrics
+        tables["episodes"] = episodes_table(self.training, self.episodes, tuple(self.measures))
+        if self.correlated:
+            figures |= self.correlated.figures
+            tables |= self.correlated.tables
+            metrics["question_reward"] = self.correlated.metrics
         if len(self.training):
             names = {name: title.lower() for name, title in self.measures.items() if name in self.curves}
             figures["training"] = training_figure(thinned(self.curves, MAX_POINTS), names, "mean over an episode")
@@ -121,8 +138,9 @@ class BaseAndTrained:
             "criteria": criteria,
             "methods": methods,
             "dialogues": of_models(self.episodes["base"], self.episodes["trained"], self.training, label),
+            "correlated": self.correlated,
         }
-        return Report(question, verdict, figures, self.tables, self.metrics, values=values)
+        return Report(question, verdict, figures, tables, metrics, values=values)
 
 
 def read_players(

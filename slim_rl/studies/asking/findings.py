@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from slim_rl.analysis.correlations import QuestionReward, episodes_table
 from slim_rl.analysis.statistics import WINDOW, estimate, paired_difference, rank_correlation, step_estimates
 from slim_rl.studies.asking import verdict
 from slim_rl.studies.asking.criteria import criteria
@@ -24,6 +25,8 @@ VARIED = {
     "unknown_cells": "the number of cells of which it knows nothing",
 }
 """What differs from game to game, and asking may follow."""
+FURTHER = ("useful_cells", "answers", "message_count", "malformed_count", "patience", "price", "truncated", "errors")
+"""Counts of an episode in the table of all episodes, besides questions, turns and reward."""
 FOLLOWERS = ("base", "trained", "optimal")
 MIN_BOARDS = 10
 """With fewer boards, a mean is not drawn."""
@@ -45,7 +48,7 @@ class Findings:
 
     @cached_property
     def evidence(self) -> verdict.Evidence:
-        return verdict.evidence(self._frames, self.transplant)
+        return verdict.evidence(self.frames, self.transplant)
 
     @cached_property
     def verdict(self) -> verdict.Verdict:
@@ -54,10 +57,10 @@ class Findings:
     @cached_property
     def best(self) -> str:
         """See `best_player`."""
-        return verdict.best_player(self._frames)
+        return verdict.best_player(self.frames)
 
     @property
-    def _frames(self) -> dict[str, pd.DataFrame]:
+    def frames(self) -> dict[str, pd.DataFrame]:
         return {name: sample.episodes for name, sample in self.held_out.items()}
 
     @cached_property
@@ -111,6 +114,21 @@ class Findings:
         }
 
     @cached_property
+    def question_reward(self) -> QuestionReward:
+        """How questions and reward go together."""
+        cause = ""
+        if self.transplant:
+            more = self.transplant.parts["asks more"].text("+.3f")
+            cause = f"Made to ask as often as the trained model, the base model earns {more}."
+        return QuestionReward(
+            self.training.episodes,
+            {model: self.frames[model] for model in MODELS},
+            next((name for name in ("patience", "price") if name in self.varied), None),
+            task="board",
+            cause=cause,
+        )
+
+    @cached_property
     def transferred(self) -> pd.DataFrame:
         """A row for each change and player: `change`, `player`, `reward`, `question_count`, `truncated`, `own_view`."""
         rows = []
@@ -130,7 +148,7 @@ class Findings:
         if not ({*MODELS} <= there.keys() and self.evidence.gain.low > 0):
             return math.nan
         boards = there["trained"]["game_id"]
-        here = {model: self._frames[model][self._frames[model]["game_id"].isin(boards)] for model in MODELS}
+        here = {model: self.frames[model][self.frames[model]["game_id"].isin(boards)] for model in MODELS}
         gains = [paired_difference(players["trained"], players["base"], "reward").mean for players in (there, here)]
         return gains[0] / gains[1] if gains[1] > 0 else math.nan
 
@@ -143,6 +161,8 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         "players": _players(findings.held_out, MEASURES),
         "human-boards": _players(findings.human_boards, MEASURES[:2]),
         "follows": findings.follows,
+        **findings.question_reward.tables,
+        "episodes": episodes_table(findings.training.episodes, findings.frames, FURTHER),
         "transfer": findings.transferred,
     }
     if findings.transplant:
@@ -171,6 +191,7 @@ def metrics(findings: Findings) -> dict[str, Any]:
         "human_boards": {player: _numbers(sample, MEASURES[:2]) for player, sample in findings.human_boards.items()},
         "comparison": {**findings.evidence.numbers(), "best": findings.best},
         "follows": findings.correlations,
+        "question_reward": findings.question_reward.metrics,
         "training": {**training, "failed": findings.training.failed, "idle_steps": findings.idle_steps},
         "transplant": _transplant(findings.transplant) if findings.transplant else None,
         "transfer": {**_transfer(findings.transferred), "gain_kept": findings.gain_kept},

@@ -76,7 +76,7 @@ SHORT = ("reward", "question_count", "rank", "truncated")
 FOLDED = ("random", "asks-all-table", "asks-all-useful", "greedy")
 """Players in the table that is folded."""
 _METRICS = (
-    "question_count", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "turn_count", "turn_limit", "patience",
+    "question_count", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "message_count", "malformed_count", "turn_count", "turn_limit", "patience",
     "price",
 )  # fmt: skip
 

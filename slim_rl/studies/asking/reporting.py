@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slim_rl.analysis import page
-from slim_rl.analysis.comparison import Column, Compared, Point
+from slim_rl.analysis.comparison import CORRELATIONS, Column, Compared, Point
 from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame
 from slim_rl.rollout.shards import began
@@ -35,7 +35,7 @@ def report(results: Results) -> Report:
     """Raises UserError: base, trained and `bayes` have no episodes on held-out boards, or training has none."""
     findings = read_findings(results)
     curves = page.thinned(findings.curves, page.MAX_POINTS)
-    drawn = {"training": figures.training_figure(curves, findings.held_out)}
+    drawn = {**findings.question_reward.figures, "training": figures.training_figure(curves, findings.held_out)}
     if not findings.follows.empty:
         drawn["follows"] = figures.follows_figure(findings.follows)
     return Report(
@@ -153,6 +153,7 @@ _COLUMNS = (
     Column("Asks better", "transplant.asks_better", "+.3f"),
     Column("Uses answers better", "transplant.uses_answers_better", "+.3f"),
     Column("Out of turns", "trained.truncated", ".1%"),
+    *CORRELATIONS,
 )
 _POINTS = (Point("", "base.reward", "trained.reward", "optimal.reward"),)
 _CURVES = {"reward": "reward", "question_count": "questions a game"}

@@ -57,6 +57,12 @@ class Calls(BaseAndTrained):
             return None
         return paired_difference(self.episodes["trained"], self.arms["trained"]["forbidden"], "reward")
 
+    @property
+    def cause(self) -> str:  # type: ignore[override]
+        if self.worth is None:
+            return ""
+        return f"Forbidden to call, the trained model earns {self.worth.text('.3f')} less."
+
     @cached_property
     def criteria(self) -> tuple[Criterion, ...]:
         (few, many), (low, high) = (

@@ -86,7 +86,7 @@ def test_a_board_is_drawn_whose_first_attempt_failed(tmp_path):
 def test_the_report_needs_nothing_else_and_every_figure_is_described(page):
     assert all(source.startswith(("data:", "#")) for source in re.findall(r'<\w[^>]*? (?:src|href)="([^"]*)"', page))
     figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
-    assert len(figures) == 2
+    assert len(figures) == 3
     for figure in figures:
         assert re.search(r'<svg role="img" aria-label="[^"]{40,}"', figure)
         assert re.search(r"<figcaption>[^<]{80,}", figure)
@@ -127,7 +127,7 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
         "unknown_cells",
     }
     assert len(pd.read_csv(run / "reports/data/transplant.csv")) == 7
-    assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows"}
+    assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows", "question-reward"}
     with Image.open(run / "reports/figures/training.png") as image:
         assert image.size[0] >= 4.5 * 300  # a column at 300 dots an inch
 

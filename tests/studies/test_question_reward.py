@@ -1,0 +1,92 @@
+"""What a report says of questions and reward, in made games of which the truth is known."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+
+from slim_rl.core.episode import Episode, Turn
+from slim_rl.core.message import heard, said
+from tests.studies.runs import report_on, write
+
+TRUTHS = {  # what a call and the task add to the reward; what of the task the number of calls follows
+    "calls cause reward": (0.05, 0.0, 0.0),
+    "the task causes both": (0.0, 0.1, 1.0),
+    "both": (0.02, 0.1, 1.0),
+    "neither": (0.0, 0.0, 0.0),
+}
+SAYS = {
+    "calls cause reward": "the task does not explain it: on the same task, too, one more call goes with",
+    "the task causes both": "they do not show that a call pays: on the same task one more call goes with",
+    "both": "much of it is the task and not the call: on the same task one more call goes with",
+    "neither": "nowhere do games with more calls clearly earn more or less",
+}
+
+
+def episodes(truth, player, tasks, samples=1, step=0):
+    rng = np.random.default_rng([step, len(player)])
+    of_call, of_task, followed = truth
+    for task in range(tasks):
+        ease = rng.normal()
+        for sample in range(samples):
+            calls = float(rng.poisson(np.exp(0.7 + 0.4 * followed * ease + (0.02 * step if of_call else 0))))
+            reward = 0.4 + of_call * calls + of_task * ease + 0.05 * rng.normal()
+            yield Episode(
+                f"{player}/{step}/{task}/{sample}", f"{step}-{task}", "calculator", {"solver": player}, step=step,
+                turns=[Turn("solver", heard("What is 1 + 1?"), said("2"))], rewards={"solver": reward},
+                metrics={"turn_count": calls + 1, "calls": calls},
+            )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=TRUTHS)
+def run(request, tmp_path_factory):
+    folder, truth = tmp_path_factory.mktemp("made"), TRUTHS[request.param]
+    for player in ("base", "trained", "guesses"):
+        played = episodes(truth, player, 300)
+        write(folder / f"data/episodes/calculator/held-out/{player}", played)
+    for step in range(20):
+        write(folder / f"data/rollouts/{step}", episodes(truth, "policy", 12, 6, step))
+    return request.param, report_on(folder, {"calculator": {}}, train={"steps": 20})
+
+
+def test_the_page_says_what_is_true_and_nothing_else(run):
+    truth, reports = run
+    page = (reports / "report.html").read_text()
+    [sentence] = re.findall(r"<p>(Calls and reward correlate .*?)</p>", page)
+    assert [name for name, says in SAYS.items() if says in sentence] == [truth]
+    assert page.index(sentence) < page.index("<table>") < page.index("<svg") and "over training steps" in sentence
+
+
+def test_the_numbers_are_those_of_other_lines(run):
+    reports = run[1]
+    found = json.loads((reports / "metrics.json").read_text())["question_reward"]
+    rows = pd.read_csv(reports / "data/episodes.csv").rename(columns={"question_count": "x", "reward": "y"})
+    assert list(rows.columns[:9]) == ["series", "player", "episode_id", "game_id", "step", "status", "x", "turn_count", "y"]  # fmt: skip
+    training = rows[rows["series"] == "training"]
+    steps = training.groupby("step")[["x", "y"]].mean()
+    trained = rows[rows["player"] == "trained"]
+    later = training[training["step"] >= 10]
+    groups = later.groupby(["step", "game_id"])[["x", "y"]]
+    for name, points in {"training_steps": steps, "trained": trained}.items():
+        numbers = found[name] if name in found else found["held_out"][name]
+        assert numbers["pearson"] == pytest.approx(stats.pearsonr(points["x"], points["y"])[0], abs=1e-6)
+        assert numbers["spearman"] == pytest.approx(stats.spearmanr(points["x"], points["y"])[0], abs=1e-6)
+        assert numbers["slope"] == pytest.approx(stats.linregress(points["x"], points["y"]).slope, abs=1e-6)
+    same, left = found["same_task"], later[["x", "y"]] - groups.transform("mean")
+    ranks = groups.rank() - groups.rank().groupby([later["step"], later["game_id"]]).transform("mean")
+    assert same["pearson"] == pytest.approx(stats.pearsonr(left["x"], left["y"])[0], abs=1e-6)
+    assert same["spearman"] == pytest.approx(stats.pearsonr(ranks["x"], ranks["y"])[0], abs=1e-6)
+    fit = ols("y ~ x + C(group)", later.assign(group=groups.ngroup())).fit(
+        cov_type="cluster", cov_kwds={"groups": groups.ngroup()}
+    )
+    assert same["slope"] == pytest.approx(fit.params["x"], abs=1e-6)
+    assert [same["slope_low"], same["slope_high"]] == pytest.approx(list(fit.conf_int().loc["x"]), abs=0.002)
+    rng, points = np.random.default_rng(7), trained[["x", "y"]].to_numpy()
+    drawn = [stats.spearmanr(*points[rng.integers(300, size=300)].T)[0] for _ in range(400)]
+    held = found["held_out"]["trained"]
+    assert [held["spearman_low"], held["spearman_high"]] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.03)
+    assert (same["units"], held["units"], found["training_steps"]["units"]) == (120, 300, 20)
