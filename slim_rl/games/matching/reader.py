@@ -3,7 +3,7 @@
 What the writer does not say to the partner is left out first: thoughts, quotations, tables. The rest is cut into
 clauses. A clause that asks for scores gives the pairs of the names next to each other in it, and of names that it
 takes from the clause before. A clause that suggests an assignment ("should we put Ava on BLEU?") asks for a decision
-instead. An ambiguous clause asks for nothing: a shy partner does not guess.
+instead. An ambiguous clause asks for nothing, as one that runs its names into each other: a shy partner does not guess.
 """
 
 import re
@@ -215,7 +215,8 @@ def asks_something(text: str) -> bool:
 
 
 def is_malformed(text: str, size: int) -> bool:
-    """Whether a clause that asks runs its names into each other: "How is Sofia Patel Nguyen score BLEU Li?"."""
+    """Whether a clause that asks runs its names into each other: "How is Sofia Patel Nguyen score BLEU Li?". It asks for
+    nothing."""
     return _read(text, size).malformed
 
 
@@ -304,8 +305,9 @@ def _read(text: str, size: int) -> _Reading:
         listing = listing and bool(clause.kinds) and clause.words <= LISTED_WORDS
         if _suggests(part) or (asks and not listing and _assigns(clause)):
             clause.said, listing = "suggested", False
-        elif listing or (asks and not _states(part)):
-            malformed = malformed or _runs_names_together(clause)
+        elif (asked := listing or (asks and not _states(part))) and _runs_names_together(clause):
+            malformed, clause.mentions = True, ()
+        elif asked:
             clause.said, clause.mentions = "asked", _completed(clause, before, follows)
             cells += named_pairs(clause.mentions, part)
             announces = part.endswith(":") or (not clause.mentions and ANNOUNCES.search(part))

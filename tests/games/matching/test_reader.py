@@ -118,8 +118,10 @@ def test_what_the_scripts_say_is_read_as_they_mean_it():
         "Sofia Patel Nguyen?",
     ],
 )
-def test_names_that_run_into_each_other_make_a_message_malformed(text):
+def test_names_that_run_into_each_other_make_a_message_malformed_and_it_gets_nothing(text):
     assert is_malformed(text, 8) and is_malformed(text, 3) and asks_something(text)
+    assert asked_cells(text, 8) == asked_cells(f"{text} Tell me that.", 8) == []
+    assert asked_cells(f"{text} What is Ava Li's score for BLEU?", 8) == [(0, 0)]
 
 
 def test_no_message_of_people_or_chat_models_is_malformed():
