@@ -169,7 +169,7 @@ def composed(
     own, single = _sections(path), dict(settings or {})
     named, profile = own.pop("profile", None), single.pop("profile", profile)
     if profile is None:
-        values = own if named is None else _over(own, _profile(named))
+        values = own if named is None else _over(_profile(named), own)
     else:
         values = _over(own, _profile(profile))
     for name, value in single.items():
