@@ -1,5 +1,6 @@
 """What seats say and hear: messages with a role, text and tool calls."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,6 +45,27 @@ class Message:
     def written(self) -> str:
         """The text with the tool calls as the model wrote them."""
         return "\n".join(filter(None, (self.text, *(call.raw for call in self.tool_calls))))
+
+
+_OPENS = r"<(?:\w+:)?think(?:ing)?>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>|<\|channel\|>analysis<\|message\|>"
+_ENDS = r"</(?:\w+:)?think(?:ing)?>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>"
+_THOUGHT = re.compile(rf"(?:{_OPENS}).*?(?:{_ENDS}|\Z)", re.DOTALL)
+_END = re.compile(_ENDS)
+
+
+def without_thoughts(text: str, begun: bool = False) -> str:
+    """What a model says: a thought is what stands between its markers, what follows one that does not end, and all before a
+    lone end.
+
+    Args:
+        begun: whether the prompt has begun the thought.
+    """
+    return _END.split(_THOUGHT.sub("", "<think>" * begun + text))[-1].strip()
+
+
+def in_thought(prompt: str) -> bool:
+    """Whether a prompt has begun a thought that it does not end."""
+    return any(not _END.search(found[0]) for found in _THOUGHT.finditer(prompt))
 
 
 def heard(text: str) -> tuple[Message, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.core.message import Message, Tool, said, text_of, without_thoughts
 from slim_rl.core.player import Player
 from slim_rl.players.chat import ChatMessage, ChatService
 
@@ -47,14 +47,15 @@ class ChatPlayer(Player):
         ]
 
     async def _turn(self, observation: str, messages: Sequence[ChatMessage]) -> str:
-        text, cut = await self._service.reply(messages, self._seed)
+        reply, cut = await self._service.reply(messages, self._seed)
+        text = without_thoughts(reply)
         if cut:
             raise _Unusable("Your turn is too long.", text)
         try:
             turn = self._repair(observation, text)
         except ValueError as error:
             raise _Unusable(str(error), text) from None
-        if turn != text.strip():
+        if turn != text:
             self._service.ledger.add(repaired_turns=1)
         return turn
 

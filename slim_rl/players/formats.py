@@ -28,6 +28,14 @@ _KEPT, _SHORT = 8192, 1000  # cached texts, and their longest: tool output is lo
 
 _ASKED = {"role": "user", "content": "Hello"}
 _SAID = {"role": "assistant", "content": "Well met."}
+_THOUGHT = "Greet them first."
+_SAID_WITH_THOUGHT = {"role": "assistant", "content": f"<think>\n{_THOUGHT}\n</think>\n\nWell met."}
+_ASKED_BEFORE = (
+    [_ASKED],
+    [{"role": "system", "content": "Be kind."}, _ASKED],
+    [_ASKED, {"role": "user", "content": "And you?"}],
+)
+"""What a game may open a dialogue with."""
 _TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -155,7 +163,7 @@ class TemplateFormat:
         self._before = begun + self._end
         ends = (self._end, str(tokenizer.eos_token), *_ENDS)
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(found[text] for text in ends if text in found))
-        if not (self._end and self._keeps_text() and self._continues([_ASKED, _SAID, _ASKED, _SAID, _ASKED])):
+        if not (self._end and self._keeps_text() and self._keeps_turns()):
             raise self._unusable()
         self.calls = self._read_calls(found)
 
@@ -205,6 +213,22 @@ class TemplateFormat:
             ids += self.following(dialogue[turn + 1 : after])
         return ids == self._encoder.encode(self._text(dialogue, tools))
 
+    def _keeps_turns(self) -> bool:
+        """Whether past turns and their thoughts stay as they were, whatever a dialogue opens with. The template may refuse
+        an opening, but not the first one: the game that needs it is told."""
+        for said in (_SAID, _SAID_WITH_THOUGHT):
+            for asked in _ASKED_BEFORE:
+                dialogue = [*asked, said, _ASKED, said, _ASKED]
+                try:
+                    text = self._text(dialogue)
+                except UserError:
+                    if asked is _ASKED_BEFORE[0]:
+                        raise
+                    continue
+                if text.count(_THOUGHT) != 2 * (_THOUGHT in said["content"]) or not self._continues(dialogue):
+                    return False
+        return True
+
     def _keeps_text(self) -> bool:
         """Whether a marker that is only spelled stays the text that it is."""
         ids = self._encoder.encode(f"Hello {self._end[0]}{CUT}{self._end[1:]}")
@@ -217,7 +241,7 @@ class TemplateFormat:
         try:
             if self._text([_ASKED], [_TOOL]) == self._text([_ASKED]):
                 return None
-            if not self._continues([_ASKED, call, *results, call, *results], [_TOOL]):
+            if not self._continues([_ASKED, call, *results, call, *results, _SAID, _ASKED], [_TOOL]):
                 return None
             said = self._said([_ASKED, call], [_TOOL]).strip()
             begin, end = "<tool_call>", "</tool_call>"

@@ -14,11 +14,10 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.message import Message, Tool, ToolCall
+from slim_rl.core.message import Message, Tool, ToolCall, in_thought, without_thoughts
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.formats import CUT, Calls, Cutting, Format, chat_format, markers
 
-_SPELLED_THOUGHT = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 _WRITTEN_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _OPENINGS = 64  # cached; the episodes of a group share theirs
 
@@ -55,6 +54,8 @@ class Renderer:
         self._call, self._call_end = around
         self.stop_token_ids = chat.stop_token_ids
         """A turn ends with one of these. The first one closes a turn that was cut."""
+        prompt = self._decode(chat.opening([{"role": "user", "content": "Hello"}]))
+        self._begun = in_thought(prompt.rpartition("Hello")[2])
         self._opening = lru_cache(_OPENINGS)(self._render)
 
     @cached_property
@@ -96,11 +97,13 @@ class Renderer:
     def parse(self, token_ids: Sequence[int]) -> Message:
         """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call.
 
-        A thought is what stands between its markers, as tokens or spelled, and all that comes before a lone end marker.
+        A thought begins in the prompt, or with a marker, which may be spelled; see `without_thoughts`.
         Where a call has no markers, JSON that is one is a call, and anything else is text.
         """
         stop = next((i for i, token in enumerate(token_ids) if token in self.stop_token_ids), len(token_ids))
         ids, place = list(token_ids[:stop]), 0
+        if self._begun and self._think is not None:
+            ids.insert(0, self._think)
         text: list[int] = []
         calls: list[ToolCall] = []
         while place < len(ids):
@@ -116,7 +119,7 @@ class Renderer:
                 if ids[place] not in self._markers:
                     text.append(ids[place])
                 place += 1
-        spoken = _SPELLED_THOUGHT.sub("", self._decode(text)).rpartition("</think>")[2].strip()
+        spoken = without_thoughts(self._decode(text), self._begun and self._think is None)
         if (form := self._format.calls) and form.markers is None and f'"{form.arguments}"' in spoken:
             call = _call(spoken, closed=True, arguments=form.arguments)
             if call.status == "ok":

@@ -223,6 +223,24 @@ def test_tools_are_refused_where_the_template_has_none_that_can_be_used(family, 
 # What cannot be used
 
 FORGETFUL = FAMILIES["smollm2"][2].replace("m.content +", "(m.content if loop.last or m.role != 'assistant' else '') +")
+_PLAIN = FAMILIES["smollm2"][2]
+REWRITING = {
+    # DeepSeek-R1-Distill-Qwen as first published, QwQ-32B, Nemotron Nano: the thoughts of every turn, or of past ones.
+    "R1-Distill": _PLAIN.replace("m.content +", "m.content.split('</think>')[-1] +"),
+    "R1-Distill, later": _PLAIN.replace("m.content +", "m.content.split('</think>')[-1] +").replace(
+        "assistant\n' }}{% endif", "assistant\n<think>\n' }}{% endif"),
+    "QwQ": _PLAIN.replace("m.content +", "(m.content if loop.last else m.content.split('</think>')[-1].lstrip()) +"),
+    "EXAONE Deep": _PLAIN.replace("m.content +", "(m.content | replace('<think>', '') if not loop.last else m.content) +"),
+    "with a system message alone": _PLAIN.replace(
+        "m.content +", "(m.content.split('</think>')[-1] if messages[0].role == 'system' else m.content) +"),
+    # Mistral 7B v0.3: the system message stands in the last user turn.
+    "Mistral": "{% for m in messages %}{% if m.role != 'system' %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content + '\n\n' }}{% endif %}"
+        "{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+    "joins users": _PLAIN.replace("+ m.role +", "+ (m.role if not loop.last or loop.length != 6 else 'human') +"),
+    "counts turns": _PLAIN.replace("<|im_end|>", "<|im_end|>' ~ (loop.length if loop.first) ~ '"),
+}  # fmt: skip
 NUMBERED = FAMILIES["smollm2"][2].replace("+ m.role +", "+ m.role ~ (loop.index if m.role == 'user' else '') +")
 
 
@@ -237,6 +255,7 @@ NUMBERED = FAMILIES["smollm2"][2].replace("+ m.role +", "+ m.role ~ (loop.index 
             {"chat_template": FAMILIES["smollm2"][2].replace("<|im_end|>", "")},
             "rendered turn by turn is not",
         ),
+        *(("smollm2", {"chat_template": t}, "turn by turn is not the one that it renders") for t in REWRITING.values()),
         ("smollm2", {"chat_template": "{{ raise_exception('no games') }}"}, "cannot render the dialogue: no games"),
         ("smollm2", {"chat_template": "{% if"}, "cannot render the dialogue: unexpected 'end of template'"),
     ],

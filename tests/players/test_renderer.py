@@ -11,7 +11,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.players.renderer import renderer_for
 from tests.echo import TOOLS, echo_tokenizer
-from tests.slime.checkpoints import qwen_tokenizer
+from tests.slime.checkpoints import ADDED, qwen_tokenizer
 
 MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
            "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")  # fmt: skip
@@ -181,6 +181,7 @@ def test_the_result_of_a_tool_is_cut_to_a_limit_and_the_cut_is_told(words, echo,
         ("It is 7.<think>never ends", "It is 7."),
         ("Surely 8, or </think>7.", "7."),
         ("<think>one</think>Or 8.</think>7.", "7."),
+        ("<THINK>Hm.</THINK>7.", "<THINK>Hm.</THINK>7."),
         ("It <|im_start|>is <tool_response>7</tool_response>.", "It is 7."),
         ("", ""),
     ],
@@ -255,6 +256,27 @@ def test_a_model_that_never_thinks_gets_no_empty_thought(thinking):
 def test_a_template_that_changes_past_turns_is_refused(template, thinking):
     with pytest.raises(UserError, match="turn by turn is not the one that it renders at once"):
         renderer_for(qwen_tokenizer(template), thinking)
+
+
+OPENS_THOUGHT = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + ('<think>\n' if m.role == 'assistant' else '') + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+
+
+@pytest.mark.parametrize("added", ["markers", "spelled"])
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("A reply is one turn, [message] and what I", ""),
+        ("Hm.\n</think>\n\n[message] Hello.", "[message] Hello."),
+        ("", ""),
+        ("a</think>b<think>c</think>d", "bd"),
+        ("<think>a</think>b", "b"),
+    ],
+)
+def test_a_thought_that_the_template_has_begun_is_a_thought(said, text, added):
+    tokenizer = qwen_tokenizer(added=ADDED if added == "markers" else [])
+    tokenizer.chat_template = OPENS_THOUGHT
+    renderer = renderer_for(tokenizer, True)
+    assert renderer.parse(tokenizer.encode(said, add_special_tokens=False)) == Message("assistant", text)
 
 
 @pytest.mark.parametrize(
