@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from slim_rl.core.message import Message, Tool, heard
-from slim_rl.core.player import Player
+from slim_rl.core.player import Constraint, Player
 
 Purpose = Literal["train", "evaluate", "demonstrations"]
 
@@ -25,6 +25,12 @@ def seed_of(*parts: object) -> int:
     """A seed of 64 bits that follows from the text of `parts`; the same on every machine."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little")
+
+
+def base_seat(seat: str) -> str:
+    """The seat of the taskset to which a seat belongs that a game has added: `agent` of `agent#2`. They share a player's
+    name and a reward."""
+    return seat.partition("#")[0]
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,15 @@ class Game(ABC):
         Raises:
             GameFailed: the environment broke.
         """
+
+    def constraint(self, seat: str) -> Constraint | None:
+        """How `seat`, which speaks next, has to speak; None leaves it free."""
+        return None
+
+    async def outgrown(self) -> bool:
+        """Take note that the dialogue no longer fits the context of the seat whose turn it is. Returns whether the game goes
+        on without that turn; otherwise the episode ends truncated."""
+        return False
 
     @abstractmethod
     def rewards(self) -> Mapping[str, float] | None:

@@ -30,6 +30,16 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """The numbers of a turn that a model of ours sampled."""
+
+    prompt_tokens: int
+    tokens: int
+    cut: bool
+    """Whether it reached its limit of tokens."""
+
+
+@dataclass(frozen=True)
 class Message:
     """A message of a dialogue.
 
@@ -40,6 +50,8 @@ class Message:
     role: Role
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    sampled: Sampled | None = field(default=None, compare=False, repr=False)
+    """Only while the game is played."""
 
     @property
     def written(self) -> str:

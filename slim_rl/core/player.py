@@ -25,6 +25,8 @@ class Constraint:
     """Texts: the tokens that all of them begin with come first. They are context."""
     calls: bool = True
     """Whether it may call a tool."""
+    max_new_tokens: int | None = None
+    """Its limit, if that is smaller than the model's own."""
 
 
 class Player(ABC):

@@ -8,7 +8,7 @@ import numpy as np
 
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import PlayerFailed
-from slim_rl.core.message import Message, Tool
+from slim_rl.core.message import Message, Sampled, Tool
 from slim_rl.core.player import Constraint, ContextFull, Interrupted, Player
 from slim_rl.engines.engine import Engine, EngineFailed, Sampling
 from slim_rl.players.renderer import Renderer
@@ -57,9 +57,10 @@ class PolicyPlayer(Player):
         room = self._engine.max_context_tokens - len(self._trace.token_ids)
         if room < 1:
             raise ContextFull
+        limit = min(self._sampling.max_new_tokens, constraint.max_new_tokens or self._sampling.max_new_tokens)
         sampling = replace(
             self._sampling,
-            max_new_tokens=min(max(self._sampling.max_new_tokens - sampled, 1), room),
+            max_new_tokens=min(max(limit - sampled, 1), room),
             seed=_turn_seed(self._sampling.seed, self._turns, sampled),
             forbidden_token_ids=() if constraint.calls else self._renderer.call_token_ids,
         )
@@ -72,7 +73,8 @@ class PolicyPlayer(Player):
             raise Interrupted
         self._turns += 1
         turn = self._trace.token_ids[-sampled - len(generation.token_ids) :]
-        return self._renderer.parse([*beginning, *turn])
+        counts = Sampled(len(self._trace.token_ids) - len(turn), len(turn), generation.finish_reason == "length")
+        return replace(self._renderer.parse([*beginning, *turn]), sampled=counts)
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
         self._turns += 1

@@ -22,8 +22,8 @@ _WRITTEN_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _OPENINGS = 64  # cached; the episodes of a group share theirs
 
 
-Heard = tuple[tuple[str, str], ...]
-"""Messages as (role, text with its markers cut)."""
+Heard = tuple[tuple[str, str, tuple[str, ...]], ...]
+"""Messages as (role, text, tool calls as JSON), with the markers in them cut."""
 
 
 class Renderer:
@@ -146,12 +146,15 @@ class Renderer:
             own = heard[0][1] if heard and heard[0][0] == "system" else ""
             fillings = {"{game}": own, "{tools}": "\n".join(specs)}
             text = re.sub(r"\{game\}|\{tools\}", lambda found: fillings[found[0]], template)
-            heard = (("system", text), *(message for message in heard if message[0] != "system"))
+            heard = (("system", text, ()), *(message for message in heard if message[0] != "system"))
             tools = [] if "{tools}" in template else tools
         return tuple(self._format.opening(_dicts(heard), tools))
 
     def _heard(self, messages: Sequence[Message]) -> Heard:
-        return tuple((message.role, self._shortened(message.role, self._cut(message.text))) for message in messages)
+        return tuple(
+            (m.role, self._shortened(m.role, self._cut(m.text)), tuple(self._cut(_written(c)) for c in m.tool_calls))
+            for m in messages
+        )
 
     def _shortened(self, role: str, text: str) -> str:
         """`text`, cut if it is a tool's result of too many tokens."""
@@ -196,7 +199,15 @@ def renderer_of(model: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Rende
 
 
 def _dicts(heard: Heard) -> list[Any]:
-    return [{"role": role, "content": text} for role, text in heard]
+    dicts: list[Any] = []
+    for role, text, calls in heard:
+        functions = [{"type": "function", "function": json.loads(call)} for call in calls]
+        dicts.append({"role": role, "content": text} | ({"tool_calls": functions} if functions else {}))
+    return dicts
+
+
+def _written(call: ToolCall) -> str:
+    return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
 def _find(ids: list[int], token: int | None, start: int) -> int:

@@ -53,11 +53,16 @@ async def _take_turns(episode: Episode, game: Game, players: Mapping[str, Player
     try:
         while (seat := game.turn) is not None:
             observation = tuple(await _within(game.step_seconds, game.observe(seat)))
-            message = await players[seat].respond(observation, game.tools(seat))
+            if (constraint := game.constraint(seat)) is not None:
+                players[seat].constrain(constraint)
+            try:
+                message = await players[seat].respond(observation, game.tools(seat))
+            except ContextFull:
+                if not await _within(game.step_seconds, game.outgrown()):
+                    return "truncated"
+                continue
             episode.turns.append(Turn(seat, observation, message))
             await _within(game.step_seconds, game.step(message))
-    except ContextFull:
-        return "truncated"
     except Interrupted:
         return "aborted"
     return "truncated" if game.truncated else "completed"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import EpisodeFailed, UserError
-from slim_rl.core.game import Game, Task, seed_of
+from slim_rl.core.game import Game, Task, base_seat, seed_of
 from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine, Sampling
 from slim_rl.games import NamedGame
@@ -47,6 +47,17 @@ class Seat(NamedTuple):
     request: Request
     seed: int
     """For the player's random numbers."""
+
+
+class _Players(dict[str, Player]):
+    """The players by seat. One that a game adds while it is played, `agent#2`, is taken when it first speaks."""
+
+    def __init__(self, take: Callable[[str], Player]):
+        self._take = take
+
+    def __missing__(self, seat: str) -> Player:
+        self[seat] = self._take(seat)
+        return self[seat]
 
 
 PlayerMaker = Callable[[Seat], Player]
@@ -89,12 +100,15 @@ class Seating:
             game = of.load(request.task)
         except EpisodeFailed as error:
             return fail(episode, error)
-        players = {
-            seat: self.makers.get(name, _scripted(name))(
-                Seat(seat, game, of, request, seed_of(self.seed, request.episode_id, seat))
-            )
-            for seat, name in seating.items()
-        }
+
+        def take(seat: str) -> Player:
+            name = seating[base_seat(seat)]
+            seed = seed_of(self.seed, request.episode_id, seat)
+            return self.makers.get(name, _scripted(name))(Seat(seat, game, of, request, seed))
+
+        players = _Players(take)
+        for seat in seats:
+            players[seat] = take(seat)
         episode = await play(episode, game, players)
         reward = of.parameters.reward_function
         if reward is not None and (reward.scope == "episode" or request.series):  # an evaluation has no groups
