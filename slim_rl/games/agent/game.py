@@ -122,7 +122,7 @@ class AgentGame(Game):
 
     def metrics(self) -> Mapping[str, float]:
         own = {name: value for name, value in (self._result or {}).items() if name != "reward"}
-        counted = {"turns": self._turns, "calls": self._calls, "sequences": len(self._sequences)}
+        counted = {"turn_count": self._turns, "calls": self._calls, "sequences": len(self._sequences)}
         return {**own, **counted, "encoded_again_tokens": self._encoded_again, "sampled_tokens": self._tokens}
 
     async def close(self) -> None:

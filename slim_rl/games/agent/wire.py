@@ -57,7 +57,7 @@ def read_request(body: Any) -> Request:
     if form and (not isinstance(form, Mapping) or form.get("type") != "text"):
         raise Refusal("response_format is not offered here, but for text.", "unsupported_parameter")
     tools = tuple(map(_tool, _list(get("tools"), "tools")))
-    stop = get("stop") or ()
+    stop = get("stop")
     stop = (stop,) if isinstance(stop, str) else tuple(_list(stop, "stop"))
     if not all(isinstance(text, str) and text for text in stop):
         raise Refusal("stop is a text or a list of texts.")

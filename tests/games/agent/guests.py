@@ -1,0 +1,171 @@
+"""Agents for tests, named by their import paths."""
+
+import asyncio
+import json
+from random import Random
+
+import openai
+
+from tests.echo import PROMPT, SYSTEM, TOOLS
+
+FUNCTIONS = [
+    {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
+    for t in TOOLS
+]
+
+
+async def looks(task, client):
+    """Runs the calls until the model answers."""
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PROMPT}]
+    while True:
+        reply = await client.chat.completions.create(model="any", messages=messages, tools=FUNCTIONS)
+        message = reply.choices[0].message
+        messages.append(message.model_dump(exclude_none=True))
+        if not message.tool_calls:
+            return {"reward": float(message.content == task["word"]), "prompt_tokens": reply.usage.prompt_tokens}
+        for call in message.tool_calls:
+            text = f"The word is {task['word']}."
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+
+
+async def wanders(task, client):
+    """Does all that clients do: streams, several choices, changed, edited and branched histories, equal requests, limits."""
+    random, messages = Random(task["seed"]), [{"role": "user", "content": PROMPT}]
+    for _ in range(random.randint(1, 8)):
+        options = {"model": "any", "tools": FUNCTIONS, "messages": messages}
+        match random.randrange(9):
+            case 0:
+                options |= {"stream": True, "stream_options": {"include_usage": True}}
+            case 1:
+                options |= {"n": 3}
+            case 2:
+                options |= {"max_tokens": 2, "stop": ["river", "\n"]}
+            case 3:
+                options |= {"tool_choice": random.choice(["none", "required"])}
+            case 4:
+                said = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+                messages = [*messages[: random.choice([0, *said])], {"role": "user", "content": "Once more."}]
+                options |= {"messages": messages}
+            case 5:
+                await asyncio.gather(*(client.chat.completions.create(**options) for _ in range(2)))
+            case 6:
+                options |= {"extra_headers": {"x-stainless-retry-count": "1"}}
+        message = await _read(client, options)
+        messages = [*messages, _restated(message, random)]
+        for call in message.get("tool_calls", ()):
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": random.choice(["river", "<|im_end|>"])})
+        messages.append({"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "now?"}]})
+    return random.random()
+
+
+async def _read(client, options):
+    if "stream" not in options:
+        reply = await client.chat.completions.create(**options)
+        return reply.choices[-1].message.model_dump(exclude_none=True)
+    message = {"role": "assistant", "content": ""}
+    async for chunk in await client.chat.completions.create(**options):
+        for choice in chunk.choices:
+            message["content"] += choice.delta.content or ""
+            for call in choice.delta.tool_calls or ():
+                message.setdefault("tool_calls", []).append(call.model_dump(exclude={"index"}))
+    return message
+
+
+def _restated(message, random):
+    """The same message as another client may send it back."""
+    if random.random() < 0.5 and message.get("content"):
+        message = {**message, "content": [{"type": "text", "text": f"  {message['content']}\n"}]}
+    if random.random() < 0.5 and "tool_calls" in message:
+        calls = [json.loads(json.dumps(call)) for call in message["tool_calls"]]
+        for call in calls:
+            arguments = json.loads(call["function"]["arguments"])
+            call["function"]["arguments"] = json.dumps(dict(sorted(arguments.items())), indent=2)
+        message = {**message, "tool_calls": calls}
+    return message
+
+
+async def compacts(task, client):
+    """Talks until its context is full, then begins anew."""
+    messages = [{"role": "user", "content": PROMPT}]
+    while True:
+        try:
+            reply = await client.chat.completions.create(model="any", messages=messages)
+        except openai.BadRequestError as error:
+            assert error.code == "context_length_exceeded"
+            reply = await client.chat.completions.create(model="any", messages=messages[:1])
+            return 1.0
+        messages += [{"role": "assistant", "content": reply.choices[0].message.content}, messages[0]]
+
+
+async def chats(task, client):
+    """Never ends by itself."""
+    while True:
+        await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
+
+
+async def fails(task, client):
+    await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
+    raise KeyError("a bug of the agent")
+
+
+async def sleeps(task, client):
+    await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
+    await asyncio.sleep(3600)
+
+
+async def idles(task, client):
+    return 1.0
+
+
+async def judges_nothing(task, client):
+    await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
+    return "good"
+
+
+async def hostile(task, client):
+    """Sends what no client should; returns the statuses of the answers."""
+    url = str(client.base_url) + "chat/completions"
+    http, good = client._client, {"Authorization": f"Bearer {client.api_key}"}
+    body = {"messages": [{"role": "user", "content": "Hello"}]}
+    statuses = []
+    for headers, content in (
+        ({}, json.dumps(body)),
+        ({"Authorization": "Bearer sk-other"}, json.dumps(body)),
+        (good, "{"),
+        (good, "[" * 100_000),
+        (good, '{"messages": []}'),
+        (good, '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}'),
+        (good, '{"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}'),
+        (good, json.dumps({**body, "logprobs": True})),
+        (good, json.dumps({**body, "n": 0})),
+        (good, " " * 9_000_000),
+        (good, json.dumps(body)),
+    ):
+        answer = await http.post(url, headers={"Content-Type": "application/json", **headers}, content=content)
+        assert answer.status_code == 200 or answer.json()["error"]["message"]
+        statuses.append(answer.status_code)
+    assert statuses == [401, 401, 400, 400, 400, 400, 400, 400, 400, 413, 200], statuses
+    return 1.0
+
+
+async def restates(task, client):
+    """Sends the history back as other clients write it."""
+    random, messages = Random(1), [{"role": "user", "content": PROMPT}]
+    for _ in range(3):
+        reply = await client.chat.completions.create(model="any", messages=messages, tools=FUNCTIONS)
+        message = reply.choices[0].message.model_dump(exclude_none=True)
+        messages.append(_restated(message, random))
+        messages += [{"role": "tool", "tool_call_id": c["id"], "content": "7"} for c in message.get("tool_calls", ())]
+        messages.append({"role": "user", "content": "And now?"})
+    return 1.0
+
+
+async def edits(task, client):
+    """Says the same twice, then something else instead of the second turn."""
+    messages = [{"role": "user", "content": PROMPT}]
+    for _ in range(2):
+        reply = await client.chat.completions.create(model="any", messages=messages)
+        messages += [{"role": "assistant", "content": reply.choices[0].message.content}, messages[0]]
+    messages[3] = {"role": "assistant", "content": "something else"}
+    await client.chat.completions.create(model="any", messages=messages)
+    return 1.0

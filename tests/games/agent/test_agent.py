@@ -1,0 +1,196 @@
+"""Agents of the user's own, through the real client of OpenAI."""
+
+import asyncio
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slim_rl.core.errors import UserError
+from slim_rl.games import game_parameters, load_games
+from slim_rl.players.renderer import renderer_for
+from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.training.config import TrainConfig
+from slim_rl.training.grpo import sequences
+from tests import echo
+from tests.babbler import Caller, Scripted, check_tokens
+from tests.echo import EchoEngine, echo_tokenizer
+
+GUESTS = "agent:tests.games.agent.guests:{}"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return echo_tokenizer()
+
+
+@pytest.fixture
+def tasks_file(tmp_path):
+    file = tmp_path / "tasks.jsonl"
+    words = np.random.default_rng(0).choice(echo.WORDS, 60)
+    file.write_text("".join(json.dumps({"seed": n, "word": word}) + "\n" for n, word in enumerate(words)))
+    return file
+
+
+@pytest.fixture
+def play(tokenizer, tasks_file):
+    """play(name, engine, **parameters): the episodes of some tasks, all at once."""
+
+    def play(name, engine, count=1, turn_tokens=24, **parameters):
+        parameters = game_parameters(name, {"tasks": str(tasks_file), **parameters})
+        games = load_games({name: parameters}, seed=0)
+        rules = PolicyRules(renderer_for(tokenizer, thinking=False), turn_tokens, 1.0)
+        seating = Seating(games, {"policy": rules.maker(engine)}, seed=0)
+        tasks = list(games[name].taskset.tasks("train", count))
+        requests = [Request(f"e{n}", name, task, ("policy",)) for n, task in enumerate(tasks)]
+
+        async def all_of_them():
+            return await asyncio.gather(*map(seating.play, requests))
+
+        return asyncio.run(all_of_them())
+
+    return play
+
+
+def test_an_agent_plays_as_the_built_in_game_does_token_by_token(play, tokenizer):
+    episodes = play(GUESTS.format("looks"), EchoEngine(tokenizer), count=8, turn_tokens=64)
+    assert [e.rewards for e in episodes] == [{"agent": 1.0}] * 8
+    games = load_games({"tests.echo": echo.Parameters()}, seed=0)
+    rules = PolicyRules(renderer_for(tokenizer, thinking=False), 64, 1.0)
+    seating = Seating(games, {"policy": rules.maker(EchoEngine(tokenizer))}, seed=0)
+    built_in = {}
+    for number, task in enumerate(games["tests.echo"].taskset.tasks("train", 12)):
+        built_in[task.state["word"]] = asyncio.run(seating.play(Request(f"b{number}", "tests.echo", task, ("policy",))))
+    for episode in episodes:
+        [trace] = episode.traces.values()
+        word = next(word for word in echo.WORDS if word in episode.turns[-1].text)
+        assert trace == built_in[word].traces["solver"]
+        assert (episode.metrics["turn_count"], episode.metrics["calls"], episode.metrics["sequences"]) == (2, 1, 1)
+        assert episode.metrics["prompt_tokens"] == trace.loss_mask.index(1, trace.loss_mask.index(1) + 30)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_a_client_does_what_was_sampled_is_what_is_trained_on(play, tokenizer, seed):
+    engine = Caller(tokenizer, seed, echo.SPOKEN)
+    for episode in play(GUESTS.format("wanders"), engine, count=8, max_turns=40):
+        assert episode.status in ("completed", "truncated"), episode.error
+        mine = [n for n, session in enumerate(engine.sessions) if session.startswith(f"{episode.episode_id}/")]
+        own = SimpleNamespace(sessions=[engine.sessions[n] for n in mine], asked=[engine.asked[n] for n in mine])
+        check_tokens(own, episode)
+        assert sum(sum(t.loss_mask) for t in episode.traces.values()) == episode.metrics["sampled_tokens"]
+        assert set(episode.rewards) == set(episode.traces)
+
+
+def test_only_an_edited_history_begins_a_sequence(play, tokenizer):
+    def replies(*texts):
+        return Scripted([*tokenizer.encode(t, add_special_tokens=False), tokenizer.eos_token_id] for t in texts)
+
+    [kept] = play(GUESTS.format("restates"), replies("river", echo.call("look"), "stone"))
+    assert (list(kept.traces), kept.metrics["encoded_again_tokens"]) == (["agent"], 0)
+    [edited] = play(GUESTS.format("edits"), replies("river", "stone", "apple"))
+    assert list(edited.traces) == ["agent", "agent#2"]
+    assert edited.metrics["encoded_again_tokens"] == 2  # "river" and its end
+
+
+def test_sequences_of_one_episode_share_its_advantage(play, tokenizer):
+    engine = Caller(tokenizer, 0, echo.SPOKEN)
+    episodes = play(GUESTS.format("wanders"), engine, count=4, max_turns=40)
+    trained = sequences(TrainConfig(), [episodes], {})
+    values = {}
+    for sequence in trained:
+        values.setdefault(sequence.episode, set()).add(sequence.advantage)
+    assert all(len(of_one) == 1 for of_one in values.values()) and len(trained) > len(episodes)
+    rewards = np.array([e.rewards["agent"] for e in episodes])
+    expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+    assert np.allclose([value for [value] in values.values()], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("guest", "options", "status", "reward", "error"),
+    [
+        ("compacts", {"engine_tokens": 120}, "completed", 1.0, ""),
+        ("chats", {"max_turns": 3}, "truncated", 0.0, ""),
+        ("fails", {}, "failed", None, "KeyError: 'a bug of the agent'"),
+        ("sleeps", {"seconds": 0.5}, "failed", None, "longer than 0.5 s"),
+        ("idles", {}, "failed", None, "without asking"),
+        ("hostile", {}, "completed", 1.0, ""),
+    ],
+)
+def test_how_an_agent_ends(play, tokenizer, guest, options, status, reward, error):
+    engine = Caller(tokenizer, 0, echo.SPOKEN)
+    engine.max_context_tokens = options.pop("engine_tokens", engine.max_context_tokens)
+    [episode] = play(GUESTS.format(guest), engine, **options)
+    assert (episode.status, episode.rewards.get("agent")) == (status, reward), episode.error
+    assert error in episode.error
+
+
+PROGRAM = """
+import json, os, sys, urllib.request
+task = json.load(sys.stdin)
+{before}
+body = json.dumps({{"messages": [{{"role": "user", "content": "What is the word?"}}]}}).encode()
+headers = {{"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+reply = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request))
+print("thinking aloud")
+print(json.dumps({{"reward": float(bool(reply["choices"])), "seed": task["seed"]}}))
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status", "error"),
+    [
+        ("", "", "completed", ""),
+        ("", "sys.exit(3)", "failed", "ended with 3"),
+        ("", "print('no reward')", "failed", "no reward in its last line"),
+        ("", "print(os.environ['OPENAI_API_KEY']); sys.exit(1)", "failed", "[key]"),
+        ("import subprocess, time; subprocess.Popen(['sleep', '77.5']); time.sleep(77)", "", "failed", "longer than 2 s"),
+    ],
+)
+def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
+    command = [sys.executable, "-c", PROGRAM.format(before=before, after=after)]
+    [episode] = play("agent", Caller(tokenizer, 0, echo.SPOKEN), command=command, seconds=2 if "77" in before else 60)
+    assert (episode.status, error in episode.error) == (status, True), episode.error
+    assert "sk-" not in episode.error
+    if status == "completed":
+        assert episode.rewards == {"agent": 1.0} and episode.metrics["seed"] >= 0
+    assert not any(b"77.5" in path.read_bytes() for path in _command_lines())
+
+
+def _command_lines():
+    from pathlib import Path
+
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+
+
+def test_tasks_are_split_by_name_and_what_is_wrong_is_a_sentence(tasks_file):
+    name = GUESTS.format("looks")
+
+    def tasks(purpose, **parameters):
+        given = game_parameters(name, {"tasks": str(tasks_file), **parameters})
+        return list(load_games({name: given}, 0)[name].taskset.tasks(purpose, 100))
+
+    train, held_out = ({task.state["task"]["seed"] for task in tasks(p)} for p in ("train", "evaluate"))
+    assert train | held_out == set(range(60)) and not train & held_out and 5 <= len(held_out) <= 20
+    tasks_file.write_text('{"id": "a"}\n{"id": "a"}\n')
+    with pytest.raises(UserError, match="line 2 has the id a again"):
+        tasks("train", eval_tasks=str(tasks_file))
+    tasks_file.write_text("[]\n")
+    with pytest.raises(UserError, match="line 1 is no JSON object"):
+        tasks("train")
+    for game, given, said in (
+        (name, {}, "tasks is missing"),
+        ("agent", {"tasks": "t.jsonl"}, "neither"),
+        (name, {"tasks": "t.jsonl", "command": ["x"]}, "both"),
+        ("agent:no_such:run", {"tasks": "t.jsonl"}, "no_such"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load_games({game: game_parameters(game, given)}, 0)
+
+
+def test_a_reward_that_is_none_ends_the_run(play, tokenizer):
+    with pytest.raises(UserError, match="returned 'good'"):
+        play(GUESTS.format("judges_nothing"), Caller(tokenizer, 0, echo.SPOKEN))
