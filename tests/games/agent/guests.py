@@ -53,8 +53,12 @@ async def wanders(task, client):
         message = await _read(client, options)
         messages = [*messages, _restated(message, random)]
         for call in message.get("tool_calls", ()):
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": random.choice(["river", "<|im_end|>"])})
-        messages.append({"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "now?"}]})
+            messages.append(
+                {"role": "tool", "tool_call_id": call["id"], "content": random.choice(["river", "<|im_end|>"])}
+            )
+        messages.append(
+            {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "now?"}]}
+        )
     return random.random()
 
 

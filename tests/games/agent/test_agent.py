@@ -147,7 +147,12 @@ print(json.dumps({{"reward": float(bool(reply["choices"])), "seed": task["seed"]
         ("", "sys.exit(3)", "failed", "ended with 3"),
         ("", "print('no reward')", "failed", "no reward in its last line"),
         ("", "print(os.environ['OPENAI_API_KEY']); sys.exit(1)", "failed", "[key]"),
-        ("import subprocess, time; subprocess.Popen(['sleep', '77.5']); time.sleep(77)", "", "failed", "longer than 2 s"),
+        (
+            "import subprocess, time; subprocess.Popen(['sleep', '77.5']); time.sleep(77)",
+            "",
+            "failed",
+            "longer than 2 s",
+        ),
     ],
 )
 def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
