@@ -20,24 +20,36 @@ class Sandbox:
     """A pool that runs programs, `config.workers` at once.
 
     Args:
-        hash_seed: determines the order of sets in every program. A server ignores it.
+        hash_seed: determines the order of sets in every program, unless it is pure. A server ignores it.
         namespaces: whether to use bubblewrap's namespaces; None where they work.
+        interpreters: to choose from for a run, each with a hash seed, addresses and clocks of its own, in which programs
+            are pure: no id, file, thread, timer or randomness of the kernel's tells them which run this is. The default
+            is one in which they are not.
     """
 
-    def __init__(self, config: SandboxConfig | None = None, hash_seed: int = 1, namespaces: bool | None = None):
+    def __init__(
+        self,
+        config: SandboxConfig | None = None,
+        hash_seed: int = 1,
+        namespaces: bool | None = None,
+        interpreters: int | None = None,
+    ):
         config = config or SandboxConfig()
-        self._runner = HttpRunner(config) if config.url else LocalRunner(config.workers, hash_seed, namespaces)
+        self._runner = (
+            HttpRunner(config) if config.url else LocalRunner(config.workers, hash_seed, namespaces, interpreters)
+        )
 
-    async def run(self, source: str, stdin: str = "", seconds: float = 3.0) -> Run:
+    async def run(self, source: str, stdin: str = "", seconds: float = 3.0, interpreter: int = 0) -> Run:
         """Run a Python program.
 
         Args:
             seconds: limit of its wall-clock time and of its processor time; waiting for a free worker is not counted.
+            interpreter: which one; a server has one.
 
         Raises:
             UserError: programs cannot be confined on this machine.
         """
-        return await self._runner.run(source, stdin, seconds)
+        return await self._runner.run(source, stdin, seconds, interpreter)
 
     def close(self) -> None:
         self._runner.close()

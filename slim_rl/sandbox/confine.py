@@ -1,4 +1,4 @@
-"""What a process may no longer do: Landlock, a seccomp allow-list and resource limits, by ctypes.
+"""What a process may no longer do: Landlock, seccomp allow-lists and resource limits, by ctypes.
 
 Needs no privilege and holds for root, too. It runs inside the sandbox's interpreter, so it imports nothing of ours.
 Landlock: https://docs.kernel.org/userspace-api/landlock.html. Seccomp: seccomp(2) and linux/filter.h.
@@ -6,6 +6,7 @@ Only Linux on x86-64: numbers of system calls differ elsewhere.
 """
 
 import ctypes
+import errno
 import math
 import os
 import resource
@@ -38,7 +39,13 @@ _ALLOWED = {
     "clock_gettime": 228, "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262,
     "faccessat": 269, "pselect6": 270, "ppoll": 271, "dup3": 292, "getrandom": 318, "statx": 332, "faccessat2": 439,
 }  # fmt: skip
-_OPEN, _OPENAT, _IOCTL, _FCNTL = 2, 257, 16, 72
+# Of these, what a pure program may use, and what fails with EPERM. Everything else kills it: clocks, ids, randomness,
+# timers, threads and processes.
+_PURE = ("read", "write", "close", "lseek", "mmap", "mprotect", "munmap", "brk", "rt_sigaction", "rt_sigprocmask",
+         "rt_sigreturn", "mremap", "madvise", "exit", "sigaltstack", "futex", "exit_group")  # fmt: skip
+_PURE_REFUSED = ("stat", "fstat", "lstat", "access", "dup", "getcwd", "getdents64", "newfstatat", "faccessat", "statx")
+_OPEN, _OPENAT, _MMAP, _MPROTECT, _IOCTL, _FCNTL, _READLINK = 2, 257, 9, 10, 16, 72, 89
+_EXECUTABLE = 4  # PROT_EXEC
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IOCTLS = (0x5401, 0x5450, 0x5451)  # TCGETS, FIONCLEX, FIOCLEX
 _FCNTLS = (0, 1, 2, 3, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC: none that sends a signal or locks
@@ -62,9 +69,9 @@ def _instruction(code: int, value: int = 0, if_true: int = 0, if_false: int = 0)
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def _program() -> bytes:
+def _program(pure: bool) -> bytes:
     """The seccomp filter, as BPF."""
-    refuse, allow = _instruction(_RETURN, _REFUSE), _instruction(_RETURN, _ALLOW)
+    refuse, allow, kill = (_instruction(_RETURN, action) for action in (_REFUSE, _ALLOW, _KILL))
 
     def argument(number: int) -> bytes:
         return _instruction(_LOAD, _ARGUMENTS + 8 * number)  # its lower 32 bits
@@ -73,25 +80,24 @@ def _program() -> bytes:
         tests = (_instruction(_JUMP_EQUAL, v, len(values) - i) for i, v in enumerate(values))
         return argument(1) + b"".join(tests) + refuse + allow
 
-    def reading(number: int) -> bytes:
-        return argument(number) + _instruction(_JUMP_ANY_BIT, _WRITING, 0, 1) + refuse + allow
+    def without(number: int, bits: int) -> bytes:
+        return argument(number) + _instruction(_JUMP_ANY_BIT, bits, 0, 1) + refuse + allow
 
     parts = [
         _instruction(_LOAD, _ARCHITECTURE),
-        _instruction(_JUMP_EQUAL, _X86_64, 1) + _instruction(_RETURN, _KILL),
+        _instruction(_JUMP_EQUAL, _X86_64, 1) + kill,
         _instruction(_LOAD, _NUMBER),
-        _instruction(_JUMP_AT_LEAST, _X32, 0, 1) + _instruction(_RETURN, _KILL),
+        _instruction(_JUMP_AT_LEAST, _X32, 0, 1) + kill,
     ]
-    for call, body in (
-        (_OPEN, reading(1)),
-        (_OPENAT, reading(2)),
-        (_IOCTL, only(_IOCTLS)),
-        (_FCNTL, only(_FCNTLS)),
-    ):
+    special = {_OPEN: without(1, _WRITING), _OPENAT: without(2, _WRITING), _IOCTL: only(_IOCTLS), _FCNTL: only(_FCNTLS)}
+    if pure:
+        special = dict.fromkeys((*special, _READLINK, *(_ALLOWED[name] for name in _PURE_REFUSED)), refuse)
+        special |= dict.fromkeys((_MMAP, _MPROTECT), without(2, _EXECUTABLE))
+    for call, body in special.items():
         parts.append(_instruction(_JUMP_EQUAL, call, 0, len(body) // 8) + body)
-    numbers = sorted(_ALLOWED.values())
+    numbers = sorted(_ALLOWED[name] for name in (_PURE if pure else _ALLOWED))
     parts += [_instruction(_JUMP_EQUAL, call, len(numbers) - i) for i, call in enumerate(numbers)]
-    return b"".join(parts) + refuse + allow
+    return b"".join(parts) + (kill if pure else refuse) + allow
 
 
 class Confinement:
@@ -99,12 +105,14 @@ class Confinement:
 
     Args:
         readable: files and folders that may be read; nothing may be written.
+        pure: whether a program may use nothing that says which run it is: files, ids, threads, randomness of the
+            kernel's, new machine code. Clocks show a random time.
 
     Raises:
         Unavailable: the kernel has no Landlock or no seccomp, or another processor.
     """
 
-    def __init__(self, readable: list[str]):
+    def __init__(self, readable: list[str], pure: bool):
         if os.uname().machine != "x86_64":
             raise Unavailable("it runs on x86-64 alone")
         abi = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
@@ -119,15 +127,40 @@ class Confinement:
             rights = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
             _check(_libc.syscall(_ADD_RULE, self.rules, 1, struct.pack("=Qi", rights, opened), 0))
             os.close(opened)
-        program = _program()
+        program = _program(pure)
         self._filter = _Filter(len(program) // 8, program)
+        self._clocks = _clock_pages() if pure else None
 
     def enter(self) -> None:
         """Confine this process for ever."""
         _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
         _check(_libc.syscall(_RESTRICT_SELF, self.rules, 0))
         os.close(self.rules)
+        if self._clocks:
+            _set_clocks(*self._clocks)
         _check(_libc.prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.byref(self._filter), 0, 0))
+
+
+def _clock_pages() -> tuple[int, int]:
+    """Address and size of the pages from which the kernel's code reads clocks without a system call. That code follows."""
+    _libc.getauxval.restype = ctypes.c_ulong
+    begin = end = _libc.getauxval(33)  # AT_SYSINFO_EHDR
+    # MADV_COLD is refused for pages of the kernel's (EINVAL), and for nothing else that is mapped.
+    while _libc.madvise(ctypes.c_ulong(begin - 4096), ctypes.c_ulong(4096), 20) and ctypes.get_errno() == errno.EINVAL:
+        begin -= 4096
+    if begin == end:
+        raise Unavailable("the kernel has no vDSO")
+    return begin, end - begin
+
+
+def _set_clocks(address: int, size: int) -> None:
+    """Put other pages there, so that this process reads a random time. include/vdso/datapage.h: a sequence number, the
+    clock's kind (1: the processor's counter), words that turn the counter into time, then seconds and nanoseconds."""
+    numbers = [number % 2**33 for number in struct.unpack(f"{size // 8}Q", os.urandom(size))]
+    numbers[:5] = 1 << 32, 0, 0, 0, numbers[4] % 32 << 32  # a factor of 0, so that the counter does not count
+    place, length = ctypes.c_ulong(address), ctypes.c_ulong(size)
+    _libc.mmap(place, length, 3, 0x32, -1, ctypes.c_ulong(0))  # read and write; private, anonymous, just there
+    ctypes.memmove(address, struct.pack(f"{len(numbers)}Q", *numbers), size)
 
 
 def _check(result: int) -> int:

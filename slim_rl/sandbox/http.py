@@ -41,7 +41,7 @@ class HttpRunner:
         self._config = config
         self._free = asyncio.Semaphore(config.workers)
 
-    async def run(self, source: str, stdin: str, seconds: float) -> Run:
+    async def run(self, source: str, stdin: str, seconds: float, interpreter: int = 0) -> Run:
         """See `Sandbox.run`."""
         body = {
             "code": source.encode(errors="replace").decode(),

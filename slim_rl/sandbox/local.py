@@ -17,9 +17,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from queue import SimpleQueue
 
 from slim_rl.core.errors import UserError
 from slim_rl.sandbox.protocol import ENDED, KILL, NOT_COMPILED, NOT_CONFINED, REQUEST
@@ -29,6 +29,8 @@ GRACE_SECONDS = 10.0
 """How much longer than the program's limit a zygote may take to answer, before it counts as broken."""
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
+PURE_RUNS = 500
+"""A zygote of pure programs is replaced after as many, by one with another hash seed and other addresses."""
 
 _FOLDER = str(Path(__file__).parent)
 _PYTHON = os.path.realpath(sys.executable)
@@ -38,7 +40,7 @@ import sys
 sys.path.insert(0, {!r})
 import zygote
 del sys.path[0]
-zygote.main({!r})
+zygote.main({!r}, {!r})
 """
 _PROBE = """
 import ctypes, os
@@ -47,7 +49,16 @@ try:
 except PermissionError:
     print(ctypes.CDLL(None).socket(2, 1, 0))
 """
-"""Prints -1 if both folders and sockets are blocked."""
+_PROBES = {
+    False: (_PROBE, "ok", "-1\n", "a program could open a folder or a socket"),
+    True: (
+        f"import os, time\nif abs(time.time() - {time.time()}) > 1e6: os.getpid()",
+        "killed",
+        "",
+        "a program could read a clock or its number",
+    ),
+}
+"""By whether programs are pure: a program, how it must end, and what is said if it does not."""
 
 
 class Broken(Exception):
@@ -57,37 +68,40 @@ class Broken(Exception):
 class LocalRunner:
     """Zygotes, started when they are needed; see `Sandbox`."""
 
-    def __init__(self, workers: int, hash_seed: int, namespaces: bool | None):
-        self._workers, self._hash_seed, self._namespaces = workers, hash_seed, namespaces
+    def __init__(self, workers: int, hash_seed: int, namespaces: bool | None, interpreters: int | None):
+        self._seed = str(hash_seed) if interpreters is None else "random"
+        self._namespaces, self._pure = namespaces, interpreters is not None
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
-        self._free: SimpleQueue[Zygote | None] = SimpleQueue()
-        for _ in range(workers):
-            self._free.put(None)
+        self._free: list[list[Zygote]] = [[] for _ in range(interpreters or 1)]
 
-    async def run(self, source: str, stdin: str, seconds: float) -> Run:
+    async def run(self, source: str, stdin: str, seconds: float, interpreter: int) -> Run:
         """See `Sandbox.run`."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, source, stdin, seconds)
+        work = partial(self._run, source, stdin, seconds, self._free[interpreter])
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _run(self, source: str, stdin: str, seconds: float) -> Run:
-        zygote = self._free.get()
+    def _run(self, source: str, stdin: str, seconds: float, free: "list[Zygote]") -> Run:
+        zygote: Zygote | None = None
         try:
+            with suppress(IndexError):
+                zygote = free.pop()
             if zygote is None:
                 with_namespaces = namespaces_work() if self._namespaces is None else self._namespaces
-                zygote = Zygote(self._hash_seed, with_namespaces)
-            return zygote.run(source, stdin, seconds)
+                zygote = Zygote(self._seed, with_namespaces, self._pure)
+            run = zygote.run(source, stdin, seconds)
         except Broken as error:
             if zygote is not None:
                 zygote.close()
-            zygote = None
             return Run("failed", errors=str(error))
-        finally:
-            self._free.put(zygote)
+        if self._pure and zygote.runs >= PURE_RUNS:
+            zygote.close()
+        else:
+            free.append(zygote)
+        return run
 
     def close(self) -> None:
         self._threads.shutdown()
-        for _ in range(self._workers):
-            if zygote := self._free.get():
-                zygote.close()
+        for zygote in chain(*self._free):
+            zygote.close()
 
 
 @cache
@@ -98,10 +112,10 @@ def namespaces_work() -> bool:
         raise UserError(f"The sandbox needs Linux; this is {sys.platform}. {otherwise}")
     if shutil.which("bwrap"):
         with suppress(Broken):
-            Zygote(1, namespaces=True).close()
+            Zygote("1", namespaces=True, pure=False).close()
             return True
     try:
-        Zygote(1, namespaces=False).close()
+        Zygote("1", namespaces=False, pure=False).close()
     except Broken as error:
         raise UserError(f"Programs cannot be confined on this machine: {error}. {otherwise}") from None
     return False
@@ -114,29 +128,32 @@ class Zygote:
         Broken: it does not start, or a program could open a folder or a socket.
     """
 
-    def __init__(self, hash_seed: int, namespaces: bool):
+    def __init__(self, hash_seed: str, namespaces: bool, pure: bool):
+        self.runs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE)]
+        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE, pure)]
         self._process = subprocess.Popen(
             [*(_bubblewrap() if namespaces else []), *command],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={"PYTHONHASHSEED": str(hash_seed), "LANG": "C.UTF-8"},
+            env={"PYTHONHASHSEED": hash_seed, "LANG": "C.UTF-8"},
             start_new_session=True,  # Ctrl-C is for our process
         )
         theirs.close()
         try:
-            probed = self.run(_PROBE, "", GRACE_SECONDS)
-            if (probed.status, probed.output) != ("ok", "-1\n"):
-                raise Broken(probed.errors.strip() or "a program could open a folder or a socket")
+            program, status, output, otherwise = _PROBES[pure]
+            probed = self.run(program, "", GRACE_SECONDS)
+            if (probed.status, probed.output) != (status, output):
+                raise Broken(probed.errors.strip() or otherwise)
         except Broken:
             self.close()
             raise
 
     def run(self, source: str, stdin: str, seconds: float) -> Run:
         """Run a program. Raises Broken if the zygote is of no use any more."""
+        self.runs += 1
         with ExitStack() as ours, ExitStack() as theirs:
             pipes = [_pipe(ours, theirs) for _ in range(3)]
             texts = [

@@ -8,49 +8,51 @@ its neighbours.
 import atexit
 import gc
 import os
+import random
 import select
 import signal
 import socket
 import sys
 import types
-from typing import NoReturn
+from collections.abc import Iterable, Iterator
+from itertools import chain, starmap
+from typing import Any, NoReturn
 
 import confine
 from protocol import ENDED, FILES, KILL, NOT_COMPILED, NOT_CONFINED, REQUEST
 
 PRELOADED = (
-    "abc", "array", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
-    "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools", "math", "numbers", "operator",
-    "random", "re", "statistics", "string", "textwrap", "traceback", "typing",
+    "__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy",
+    "dataclasses", "datetime", "decimal", "encodings.ascii", "encodings.latin_1", "enum", "fractions", "functools", "hashlib",
+    "heapq", "inspect", "io", "itertools", "json", "math", "numbers", "operator", "pprint", "random", "re", "statistics",
+    "string", "struct", "textwrap", "time", "traceback", "types", "typing", "unicodedata", "weakref", "zlib",
 )  # fmt: skip
 """What programs import most, so that it is not read again for each."""
+PRELOADED_PURE = ("argparse", "graphlib", "logging", "pathlib", "queue", "shlex", "threading", "uuid")
+"""What else a pure program can import."""
 
 
-def main(readable: list[str]) -> None:
-    """Serve until the caller closes the socket.
-
-    Args:
-        readable: files and folders that programs may read.
-    """
+def main(readable: list[str], pure: bool) -> None:
+    """Serve until the caller closes the socket. See `Confinement`."""
     os.chdir("/")
-    for module in PRELOADED:
+    for module in PRELOADED + PRELOADED_PURE * pure:
         __import__(module)
     try:
         confine.drop_privileges()
-        confinement = confine.Confinement(readable)
+        confinement = confine.Confinement(readable, pure)
     except confine.Unavailable as error:
         sys.exit(str(error))
     caller = socket.socket(fileno=0)
     gc.collect()
     gc.freeze()
     try:
-        while _serve(caller, confinement):
+        while _serve(caller, confinement, pure):
             pass
     except OSError as error:  # no process or no file to be had, or the caller is gone
         sys.exit(str(error))
 
 
-def _serve(caller: socket.socket, confinement: confine.Confinement) -> bool:
+def _serve(caller: socket.socket, confinement: confine.Confinement, pure: bool) -> bool:
     """Run one program. Returns whether the caller is still there."""
     request, files, _, _ = socket.recv_fds(caller, REQUEST.size, FILES)
     if len(request) < REQUEST.size:
@@ -60,7 +62,7 @@ def _serve(caller: socket.socket, confinement: confine.Confinement) -> bool:
     limits, parent = REQUEST.unpack(request), os.getpid()
     child = os.fork()
     if child == 0:
-        _become(files, confinement, limits, parent)
+        _become(files, confinement, limits, parent, pure)
     for file in files:
         os.close(file)
     ended = os.pidfd_open(child)
@@ -76,7 +78,9 @@ def _serve(caller: socket.socket, confinement: confine.Confinement) -> bool:
     return True
 
 
-def _become(files: list[int], confinement: confine.Confinement, limits: tuple[float, int], parent: int) -> NoReturn:
+def _become(
+    files: list[int], confinement: confine.Confinement, limits: tuple[float, int], parent: int, pure: bool
+) -> NoReturn:
     """Become the program, in a child that was just forked."""
     source, *standard, told = files
     try:
@@ -91,18 +95,23 @@ def _become(files: list[int], confinement: confine.Confinement, limits: tuple[fl
             confine.limit(*limits)
             confine.die_with(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            with open(source, "rb") as text:
+                program = text.read()
+            _open_streams()
+            objects = _objects() if pure else ()
+            if pure:
+                sys.modules.update({"ctypes": None, "_ctypes": None})  # type: ignore[dict-item]
             confinement.enter()
         except BaseException:
             os.write(told, NOT_CONFINED)
             raise
         try:
-            with open(source, "rb") as text:
-                code = compile(text.read(), "main.py", "exec", dont_inherit=True)
+            code = compile(program, "main.py", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
             os.write(told, NOT_COMPILED)
             raise
         os.close(told)  # from here on nothing it writes says anything of its status
-        os._exit(_execute(code))
+        os._exit(_execute(code, objects))
     except BaseException as error:
         try:
             os.write(2, f"{type(error).__name__}: {error}".encode(errors="replace"))
@@ -112,8 +121,7 @@ def _become(files: list[int], confinement: confine.Confinement, limits: tuple[fl
         os._exit(1)
 
 
-def _execute(code: types.CodeType) -> int:
-    """Run a program as `python main.py` does; returns its exit code."""
+def _open_streams() -> None:
     for name, place, mode, errors in (
         ("stdin", 0, "r", "strict"),
         ("stdout", 1, "w", "strict"),
@@ -122,9 +130,25 @@ def _execute(code: types.CodeType) -> int:
         opened = open(place, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, opened)
         setattr(sys, f"__{name}__", opened)
+
+
+def _objects() -> Iterator[object]:
+    """Objects of all sizes, as many as chance says, so that a program's own, made after them, have addresses of their own."""
+    draw = random.Random().randrange
+    made: list[tuple[Any, tuple[Any, ...], int]] = [(bytes, (size,), 20) for size in range(0, 256, 16)]
+    # The interpreter keeps up to 100 of these to use again.
+    made += [(make, (), 90) for make in (object, list, dict, float)]
+    made += [(tuple, (bytes(size),), 90) for size in range(1, 6)]
+    same = chain(*(starmap(make, [arguments] * (least + draw(48))) for make, arguments, least in made))
+    return chain(same, map(bytes, [draw(20000) for _ in range(9)]), [bytes(draw(2**18))])
+
+
+def _execute(code: types.CodeType, objects: Iterable[object]) -> int:
+    """Run a program as `python main.py` does; returns its exit code."""
     sys.argv = ["main.py"]
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     status = 0
+    kept = list(objects)  # noqa: F841
     try:
         exec(code, module.__dict__)
     except SystemExit as error:

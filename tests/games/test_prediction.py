@@ -102,6 +102,18 @@ UNDETERMINED = {
     "clock of a pure module": "from random import _os\nprint(_os.times())",
     "clock of another": "import random\nprint(random._os.getppid())",
     "clock of a list": "import dataclasses\nprint(dataclasses.sys.modules['time'].gmtime().tm_year)",
+    "clock by another name": "import random\nprint(int(getattr(random, '_o' + 's').times().elapsed * 4))",
+    "clock by its module's dict": "import time\nprint(int(time.__dict__['mono' + 'tonic']() * 4))",
+    "coarse clock of the kernel's": "import time\nprint(time.gmtime(time.clock_gettime(5)).tm_year)",
+    "id by a format": "import random\nprint('{0._os.getppid}'.format(random)[:9], random._os.getppid())",
+    "line of an address": "x = [1]\nprint(id(x) // 64 % 64)",
+    "time of a file": "import os\nprint(int(os.stat('/usr').st_mtime))",
+    "time of its input": "import os\nprint(int(os.fstat(0).st_mtime))",
+    "timer": "import signal\nsignal.setitimer(signal.ITIMER_REAL, 9)\nprint(int(signal.getitimer(0)[0]))",
+    "shared memory": "import mmap\nprint(mmap.mmap(-1, 4096)[0])",
+    "C": "import ctypes\nprint(ctypes.CDLL(None).getuid())",
+    "C, found": "import gc\nprint([t for t in gc.get_objects() if str(t) == \"<class 'ctypes.CDLL'>\"][0](None).getpid())",
+    "processor": "import os\nprint(os.sched_getaffinity(0))",
     "file": "print(open('/usr/lib/os-release').read()[:9])",
 }
 """Programs whose output differs from run to run, or from one machine or day to another: one for each source."""
@@ -121,6 +133,12 @@ def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, task
         "import re\nprint(re.compile('a').match('a').end())",
         "class A:\n    def __init__(self): self._x = 1\nprint(A()._x, __name__)",
         "print({3, 1, 2})",
+        "class A:\n    time = os = modules = 3\nprint(A.time + A.os + A.modules)",
+        "import time\nprint(time.gmtime(0).tm_year)",
+        "import datetime, threading\nwith threading.Lock():\n    print(datetime.date(2024, 2, 28) + datetime.timedelta(2))",
+        "print(sorted({'red', 'green'}), len(vars()) > 0, eval('1 + 1'))",
+        "try:\n    import numpy\nexcept ImportError:\n    print('none')",
+        "print(object.__name__, type(id).__name__)",
     ):
         assert played(taskset, tasks[0], program, "?")[0].rewards == {"author": 1, "predictor": -1}
 
@@ -168,7 +186,7 @@ def test_a_broken_sandbox_is_nobodys_loss(taskset, tasks):
         async def run(self, *args, **kwargs):
             return Run("failed", errors="the sandbox has ended")
 
-    game = Prediction("g", PROMPT, Parameters(), [Broken()], scripted="")
+    game = Prediction("g", PROMPT, Parameters(), Broken(), scripted="")
     episode = asyncio.run(play(Episode("e", "g"), game, dict.fromkeys(game.seats, Saying("print(1)"))))
     assert (episode.status, episode.rewards, episode.error) == ("failed", {}, "SandboxFailed: the sandbox has ended")
 

@@ -1,7 +1,7 @@
 """The author writes a program; a predictor says what it prints."""
 
 import ast
-import asyncio
+import builtins
 from collections.abc import Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
@@ -14,27 +14,19 @@ from slim_rl.sandbox.program import Unreadable, literal_in, program_in, syntax_o
 AUTHOR, PREDICTOR = "author", "predictor"
 OUTPUT_CHARACTERS = 200
 """A program that prints more cannot be asked about."""
-PURE_MODULES = {
-    "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "dataclasses", "decimal", "enum", "fractions",
-    "functools", "hashlib", "heapq", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics",
-    "string", "textwrap", "typing",
+RUNS = 8
+"""A program must print the same in as many interpreters, one after another, unless it is plain. The order of a set of two
+texts is the same in all of them in one case of 128."""
+_PLAIN = (
+    ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.Pass, ast.If, ast.For, ast.While, ast.Break, ast.Continue,
+    ast.IfExp, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.keyword, ast.Name, ast.Constant, ast.List,
+    ast.Tuple, ast.Dict, ast.Subscript, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.operator, ast.unaryop, ast.boolop,
+    ast.cmpop, ast.expr_context,
+)  # fmt: skip
+_PLAIN_BUILTINS = {
+    "abs", "bool", "chr", "divmod", "float", "int", "len", "max", "min", "ord", "pow", "print", "range", "round", "sorted",
+    "str", "sum",
 }  # fmt: skip
-"""They read no clock, file or process. What `random` draws without a seed differs from run to run."""
-_IMPURE_BUILTINS = {"__import__", "eval", "exec", "compile", "open"}
-_IMPURE_ATTRIBUTES = {
-    "builtins",
-    "ctypes",
-    "datetime",
-    "gc",
-    "importlib",
-    "modules",
-    "os",
-    "posix",
-    "sys",
-    "threading",
-    "time",
-}
-"""By which a pure module leads to another one, also with underscores around them."""
 QUESTION = "What does this program print?\n"
 
 
@@ -46,17 +38,17 @@ def seats_of(parameters: Parameters) -> tuple[str, ...]:
 class Prediction(Game):
     """
     Args:
-        sandboxes: a program must print the same in each.
+        sandbox: a program must print the same in each of its `RUNS` interpreters.
         scripted: the program of a scripted author.
     """
 
     step_seconds = 600.0
     """Programs wait for a worker of the sandbox, so this is long."""
 
-    def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandboxes: Sequence[Sandbox], scripted: str):
+    def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandbox: Sandbox, scripted: str):
         self.game_id = game_id
         self.seats, self.scripted = seats_of(parameters), scripted
-        self._prompt, self._parameters, self._sandboxes = prompt, parameters, sandboxes
+        self._prompt, self._parameters, self._sandbox = prompt, parameters, sandbox
         self._program = ""
         self._output: str | None = None
         """What the program prints, in every run."""
@@ -88,16 +80,19 @@ class Prediction(Game):
         Raises:
             GameFailed: the sandbox broke.
         """
-        if not is_pure(self._program):
-            return None
-        seconds = self._parameters.seconds
-        runs = await asyncio.gather(*(sandbox.run(self._program, seconds=seconds) for sandbox in self._sandboxes))
-        for run in runs:
+        output = ""
+        for number in range(1 if is_plain(self._program) else RUNS):
+            run = await self._sandbox.run(self._program, seconds=self._parameters.seconds, interpreter=number)
             if run.status == "failed":
                 raise GameFailed(f"SandboxFailed: {run.errors}")
-        output = runs[0].output.strip()
-        same = all((run.status, run.output) == ("ok", runs[0].output) for run in runs)
-        return output if same and 0 < len(output) <= OUTPUT_CHARACTERS else None
+            if (
+                run.status != "ok"
+                or output not in ("", run.output)
+                or not 0 < len(run.output.strip()) <= OUTPUT_CHARACTERS
+            ):
+                return None
+            output = run.output
+        return output.strip()
 
     def rewards(self) -> Mapping[str, float]:
         """A program that cannot be asked about loses against every predictor; a predictor that gave no answer was wrong."""
@@ -123,24 +118,16 @@ class Prediction(Game):
         return metrics
 
 
-def is_pure(program: str) -> bool:
-    """Whether a program uses pure modules only. False if it does not parse."""
-    imported, builtins, attributes = set[str](), set[str](), set[str]()
+def is_plain(program: str) -> bool:
+    """Whether nothing in a program can differ from run to run: it has no attribute, no set, no function of its own, and of
+    the builtins only some that show no hash and no address."""
     try:
-        for node in ast.walk(syntax_of(program)):
-            match node:
-                case ast.Import(names):
-                    imported |= {alias.name.split(".")[0] for alias in names}
-                case ast.ImportFrom(module, names):
-                    imported.add((module or ".").split(".")[0])
-                    attributes |= {alias.name.strip("_") for alias in names}
-                case ast.Name(name):
-                    builtins.add(name)
-                case ast.Attribute(_, name):
-                    attributes.add(name.strip("_"))
+        nodes = list(ast.walk(syntax_of(program)))
     except Unreadable:
         return False
-    return imported <= PURE_MODULES and not (builtins & _IMPURE_BUILTINS or attributes & _IMPURE_ATTRIBUTES)
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    known = all(name in _PLAIN_BUILTINS or not (name.startswith("_") or hasattr(builtins, name)) for name in names)
+    return known and all(isinstance(node, _PLAIN) for node in nodes)
 
 
 def agrees(prediction: str, output: str) -> bool:

@@ -22,6 +22,14 @@ class Parameters(GameParameters):
     sandbox: SandboxConfig = SandboxConfig()
 
     @model_validator(mode="after")
+    def _programs_run_here(self) -> "Parameters":
+        if self.sandbox.url:
+            raise ValueError(
+                "sandbox.url must be null: a server's programs can read clocks, so their output is not theirs"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _the_reward_has_its_predictors(self) -> "Parameters":
         if (self.reward == "learnability") != (self.predictors > 1):
             raise ValueError("reward: learnability needs predictors of 2 or more, and reward: zero_sum one")

@@ -10,13 +10,11 @@ import numpy as np
 
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.core.player import Player, ScriptedPlayer
-from slim_rl.games.prediction.game import AUTHOR, PREDICTOR, QUESTION, Prediction, seats_of
+from slim_rl.games.prediction.game import AUTHOR, PREDICTOR, QUESTION, RUNS, Prediction, seats_of
 from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
 
 PROMPT = "Write a program whose output is hard to predict."
-HASH_SEEDS = (1, 2, 3)
-"""A program must print the same with each. Two are not enough for the order of a small set."""
 _EXPRESSIONS: dict[str, Callable[[int, int], int]] = {
     "x + y": lambda x, y: x + y,
     "x - y": lambda x, y: x - y,
@@ -62,7 +60,7 @@ class PredictionTasks(Taskset):
         super().__init__(parameters, seed)
         self.seats = seats_of(parameters)
         self.study = "matches" if len(self.seats) == 2 else "accuracy"
-        self._sandboxes = [Sandbox(parameters.sandbox, seed) for seed in HASH_SEEDS]
+        self._sandbox = Sandbox(parameters.sandbox, interpreters=RUNS)
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         rng = np.random.default_rng(series_seed(self.seed, purpose))
@@ -70,7 +68,7 @@ class PredictionTasks(Taskset):
             yield Task(f"{purpose}-{number}", PROMPT, {"program": made(rng)})
 
     def load(self, task: Task) -> Prediction:
-        return Prediction(task.game_id, task.prompt, self.parameters, self._sandboxes, str(task.state["program"]))
+        return Prediction(task.game_id, task.prompt, self.parameters, self._sandbox, str(task.state["program"]))
 
     def check(self, task: Task) -> None:
         if not isinstance(task.state["program"], str):
