@@ -142,6 +142,7 @@ def _named_modules(stage: str, config: Config) -> Iterator[str]:
     for name in games:
         yield _module("slim_rl.games", name.partition(":")[0])
     functions = [game.reward_function.function for game in games.values() if game.reward_function]
+    functions += [name.partition(":")[2] for name in games]  # a variant may be a function of the user's own
     if stage == "train":
         functions += [*config.train.filters, config.train.advantage]
         if ":" not in config.train.advantage:

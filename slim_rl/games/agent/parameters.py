@@ -19,3 +19,7 @@ class Parameters(GameParameters):
     """Time limit of an episode, the model's turns included. An agent that exceeds it is ended; the episode has failed."""
     max_turns: int = Field(20, ge=1)
     """Completions that an agent may ask for; the next one is refused. An agent that ends for this reason earns 0."""
+
+    def files(self) -> list[Path]:
+        program = [Path(part) for part in self.command if Path(part).suffix and Path(part).is_file()]
+        return [*super().files(), *program]

@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 from slim_rl.core.errors import UserError
 from slim_rl.games import game_parameters, load_games
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests import echo
 from tests.babbler import Caller, Scripted, check_tokens
+from tests.checkpoints import chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
 
 GUESTS = "agent:tests.games.agent.guests:{}"
@@ -166,8 +171,6 @@ def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
 
 
 def _command_lines():
-    from pathlib import Path
-
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
 
 
@@ -199,3 +202,25 @@ def test_tasks_are_split_by_name_and_what_is_wrong_is_a_sentence(tasks_file):
 def test_a_reward_that_is_none_ends_the_run(play, tokenizer):
     with pytest.raises(UserError, match="returned 'good'"):
         play(GUESTS.format("judges_nothing"), Caller(tokenizer, 0, echo.SPOKEN))
+
+
+@pytest.mark.slow
+def test_the_agent_of_the_guide_goes_from_its_tasks_to_the_report(tmp_path, monkeypatch, run_stage):
+    guide = (Path(__file__).parents[3] / "docs/agents.md").read_text()
+    [agent] = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    parameters = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[0])
+    assert len(agent.splitlines()) <= 60
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("sums_agent.py").write_text(agent)
+    Path("sums.jsonl").write_text("".join(json.dumps({"id": n, "sum": f"{n} * 3 + 4"}) + "\n" for n in range(40)))
+    chat_checkpoint(Path("models/calculator"), "qwen2.5")
+    small = {"games_per_step": 2, "samples_per_game": 2, "steps": 1, "filters": []}
+    Path("params.yaml").write_text(yaml.safe_dump({**parameters, "threads": 1, "processes": 1, "train": small}))
+    for stage in ("code", "games", "base_model", "train", "evaluate", "analyze"):
+        run_stage(stage)
+    metrics = json.loads(Path("reports/metrics.json").read_text())
+    assert metrics["trained"]["pass_rate"] == 0
+    listed = Path("data/code/train.txt").read_text()
+    assert "module sums_agent " in listed and "file sums.jsonl " in listed
+    assert {e.status for e in read_episodes(Path("data/rollouts"))} <= {"completed", "truncated"}
