@@ -82,7 +82,7 @@ def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine]
     rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
     requests = [
         Request(f"{n}/{s}", game, task, games[game].parameters.seating)
-        for n, (game, _, task) in ((n, mixture[n]) for n in range(options.games))
+        for n, (game, task) in ((n, mixture[n]) for n in range(options.games))
         for s in range(options.samples)
     ]
 

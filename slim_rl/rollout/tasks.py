@@ -177,11 +177,11 @@ class Mixture:
         self._tasks, self._order = tasks, draw(weights)
         self._drawn: list[tuple[str, int]] = []
 
-    def __getitem__(self, number: int) -> tuple[str, int, Task]:
-        """The game of group `number`, how many groups of that game come before it, and its task."""
+    def __getitem__(self, number: int) -> tuple[str, Task]:
+        """The game of group `number`, and its task."""
         self._drawn += islice(self._order, max(number + 1 - len(self._drawn), 0))
         name, place = self._drawn[number]
-        return name, place, self._tasks[name][place % len(self._tasks[name])]
+        return name, self._tasks[name][place % len(self._tasks[name])]
 
 
 def draw(weights: Mapping[str, float]) -> Iterator[tuple[str, int]]:

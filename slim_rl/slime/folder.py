@@ -27,14 +27,14 @@ def prepare(parameters: RunParameters, train: Tasks, held_out: Tasks, folder: Pa
     write_text(folder / HOOKS, yaml.safe_dump({"slim_rl_folder": str(folder), "slim_rl_home": os.getcwd()}))
     weights = {name: game.weight for name, game in parameters.games.items()}
     needed = parameters.train.steps * parameters.train.games_per_step * _ROOM_FOR_FILTERED
-    evaluated = (task_line(name, *task) for name in held_out for task in enumerate(held_out[name]))
+    evaluated = (task_line(name, task) for name in held_out for task in held_out[name])
     for name, lines in ((TRAIN, _mixed(train, weights, needed)), (HELD_OUT, evaluated)):
         write_text(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def task_line(game: str, place: int, task: Task) -> dict[str, Any]:
-    """A task for SLIME's data source and `slim_rl.slime.samples`; `place` counts the tasks of its game."""
-    metadata = {"task": {"game": game, "place": place, "state": dict(task.state)}}
+def task_line(game: str, task: Task) -> dict[str, Any]:
+    """A task for SLIME's data source and `slim_rl.slime.samples`."""
+    metadata = {"task": {"game": game, "state": dict(task.state)}}
     return {"prompt": task.prompt, "game_id": task.game_id, "metadata": metadata}
 
 
@@ -45,8 +45,8 @@ def _mixed(tasks: Tasks, weights: Mapping[str, float], needed: int) -> Iterator[
     for number in range(needed):
         if all(count <= 0 for count in missing.values()):
             return
-        name, place, task = mixture[number]
-        yield task_line(name, place, task)
+        name, task = mixture[number]
+        yield task_line(name, task)
         missing[name] -= 1
 
 

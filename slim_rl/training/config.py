@@ -53,7 +53,7 @@ class TrainConfig(Section):
     samples_per_game: int = Field(8, ge=1)
     """Episodes per group."""
     temperature: float = Field(1.0, gt=0)
-    filters: tuple[str, ...] = ("no_failed_episode", "reward_varies")
+    filters: tuple[str, ...] = ("no_failed_episode",)
     """A group that one of these filters drops is replaced by a group of a further task. A filter is a
     function of `slim_rl/rollout/filters.py`, by name, or your own, by import path (`my_module:my_filter`)."""
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -77,8 +77,8 @@ class TrainConfig(Section):
     kl_estimator: Literal["k2", "k3"] = "k3"
     averaging_decay: float = Field(0.0, ge=0, lt=1)
     """EMA decay of the weights; 0 disables. When on, the EMA is the trained model. Stabilises self-play."""
-    average_over: Literal["tokens", "episodes"] = "tokens"
-    """What has equal weight in the loss: every token, or every episode, whose seats are then averaged together."""
+    average_over: Literal["tokens", "episodes"] = "episodes"
+    """What has equal weight in the loss: every episode, whose seats are averaged together (GRPO), or every token (DAPO)."""
     microbatch_tokens: int | None = Field(None, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits. null: what the
     model's sizes allow in 3 GB, at most 2048."""

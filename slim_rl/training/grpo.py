@@ -218,7 +218,7 @@ class Trainer:
 
     def _requests(self, number: int) -> list[Request]:
         """The episodes of a group."""
-        name, _, task = self.rollouts.tasks[number]
+        name, task = self.rollouts.tasks[number]
         players, step = self.rollouts.seating.games[name].parameters.seating, self.run.step
         ids = [f"train/{step}/{number}/{sample}" for sample in range(self.config.samples_per_game)]
         return [Request(episode_id, name, task, players, step) for episode_id in ids]

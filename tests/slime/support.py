@@ -44,7 +44,14 @@ PARAMETERS = {
     "games": {"matching": MATCHING},
     "model": {"context_tokens": 512, "turn_tokens": 32},
     "warmstart": {"demonstrations": 800},
-    "train": {"backend": "slime", "steps": 2, "games_per_step": 32, "samples_per_game": 4},
+    "train": {
+        "backend": "slime",
+        "steps": 2,
+        "games_per_step": 32,
+        "samples_per_game": 4,
+        "average_over": "tokens",
+        "filters": ["no_failed_episode", "reward_varies"],
+    },
     "slime": {"gpus_per_node": 1, "retry_seconds": 60, "request_timeout_seconds": 30, "evaluate_every": 1},
 }
 CONTEXT_TOKENS, TURN_TOKENS = 1200, 48  # of the samples that are played without SLIME's processes
@@ -260,11 +267,11 @@ def check_sent_is_trained_on(sample, engine):
     assert sample.rollout_log_probs == logprobs[prompt:]
 
 
-def sample_of(task, index=0, game="matching", place=0, group=0):
+def sample_of(task, index=0, game="matching", group=0):
     """A sample as SLIME's data source makes it."""
     from slime.utils.types import Sample
 
-    row = files.task_line(game, place, task)
+    row = files.task_line(game, task)
     return Sample(group_index=group, index=index, prompt=row["prompt"], label=row["game_id"], metadata=row["metadata"])
 
 

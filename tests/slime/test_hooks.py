@@ -56,6 +56,7 @@ KUHN = setting("kuhn")
 LEGAL = ("[check]", "[bet]", "[fold]", "[call]")
 WORDS = echo.echo_tokenizer()
 TASKS = list(echo.taskset(echo.Parameters(), 0, "").tasks("train", 4))
+FILTERS = ["no_failed_episode", "reward_varies"]
 ECHO = {"matching": None, "tests.echo": {"max_turns": 6}}
 
 
@@ -133,7 +134,7 @@ def test_what_is_kept_of_a_sample_and_of_slimes_arguments(tokenizer, tasks):
         sample = play(args, sample_of(tasks[0]))
         args.state = None
         assert pickle.loads(pickle.dumps(args)).slim_rl_context is None
-    assert sample.metadata["task"] == {"game": "matching", "place": 0, "state": tasks[0].state}
+    assert sample.metadata["task"] == {"game": "matching", "state": tasks[0].state}
     assert set(sample.metadata) == {"task", "played"}
 
 
@@ -442,7 +443,9 @@ def kuhn_run(tmp_path, monkeypatch):
     engine = SGLangShaped(KUHN.tokenizer, 4, engine=Babbler(KUHN.tokenizer, 4, LEGAL))
     engine.engine.moods = 20
     games = {"matching": None, "kuhn": {"seating": ["policy", "policy"]}}
-    with slime(KUHN.tokenizer, engine, tmp_path, 2000, games=games, train={"advantage": "role"}) as args:
+    with slime(
+        KUHN.tokenizer, engine, tmp_path, 2000, games=games, train={"advantage": "role", "filters": FILTERS}
+    ) as args:
         args.logged = logged
         yield args
 
@@ -539,7 +542,7 @@ def test_slime_drops_what_the_local_backend_drops(tokenizer, filters, kept, drop
 def test_groups_that_are_dropped_for_ever_end_the_training(tokenizer):
     group = [sample_with(1.0), sample_with(1.0)]
     failed = [sample_with(1.0), sample_with(0.0, status="failed")]
-    with slime(tokenizer, SGLangShaped(tokenizer, 1)) as args:
+    with slime(tokenizer, SGLangShaped(tokenizer, 1), train={"filters": FILTERS}) as args:
         args.rollout_batch_size, args.n_samples_per_prompt = 3, 2
         for _ in range(100):  # these do not speak against the model
             assert keep_group(args, failed).reason == "no_failed_episode"

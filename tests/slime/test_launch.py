@@ -197,7 +197,7 @@ def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
     assert hooks == {"slim_rl_folder": str(workspace / "run"), "slim_rl_home": str(workspace)}
     read = RunParameters.read(Path("run", PARAMETERS))
     assert read == parameters_of() and read.games["matching"].size == 3
-    task = {"game": "matching", "place": 0, "state": {"table": [1]}}
+    task = {"game": "matching", "state": {"table": [1]}}
     line = {"prompt": "prompt", "game_id": "g", "metadata": {"task": task}}
     assert [json.loads(line) for line in Path("run/train.jsonl").read_text().splitlines()] == [line]
 
@@ -212,7 +212,6 @@ def test_several_games_come_by_weight_until_every_task_has_come(workspace):
     )
     mixed = "matching-0 matching-1 kuhn-0 matching-2 matching-0 kuhn-1"
     assert [line["game_id"] for line in train] == mixed.split()
-    assert [line["metadata"]["task"]["place"] for line in train] == [0, 1, 0, 2, 3, 1]
     assert [line["game_id"] for line in held_out] == ["matching-0", "matching-1", "matching-2", "kuhn-0", "kuhn-1"]
 
 
