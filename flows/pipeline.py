@@ -81,7 +81,7 @@ def publish() -> None:
     create_table_artifact(rows, key="metrics", description=" ".join(verdicts))
     figures = "\n\n".join(
         f"![{figure.stem}](data:image/png;base64,{base64.b64encode(figure.read_bytes()).decode()})"
-        for figure in sorted(REPORTS.rglob("figures/*.png"))
+        for figure in sorted(REPORTS.glob("print/**/*.png"))
     )
     create_markdown_artifact(figures, key="figures")
     report = os.environ.get("SLIM_RL_REPORTS_URL") or REPORTS.resolve().as_uri()

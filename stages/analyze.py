@@ -29,7 +29,8 @@ def main() -> None:
     config = parameters_of_the_run()
     games = load_games(config.games, config.seed)
     origin = provenance(config)
-    (REPORTS / "figures").mkdir(parents=True, exist_ok=True)  # an output, also if it is empty
+    for folder in ("figures", "print"):
+        (REPORTS / folder).mkdir(parents=True, exist_ok=True)  # an output, also if it is empty
     found = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
     if len(games) > 1:
         write_index(found, origin)
@@ -37,27 +38,47 @@ def main() -> None:
     if origin.bills:
         metrics["bills"] = plain(origin.bills)
     write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    short = plain({name: summary(one) for name, one in found.items()} if len(games) > 1 else summary(metrics))
+    write_text(REPORTS / "summary.json", json.dumps(short, indent=2, allow_nan=False) + "\n")
+
+
+def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What fits a row of DVC's tables: reward, questions, their correlations, the verdict; what the study has of it."""
+    names = {
+        "reward": ("trained.reward",),
+        "base_reward": ("base.reward",),
+        "gain": ("comparison.gain", "comparison.reward_difference"),
+        "question_count": ("trained.question_count", "trained.calls"),
+        "base_question_count": ("base.question_count", "base.calls"),
+        "pearson_steps": ("question_reward.training_steps.pearson",),
+        "pearson_held_out": ("question_reward.held_out.trained.pearson",),
+        "pearson_same_task": ("question_reward.same_task.pearson",),
+        "verdict": ("outcome", "verdict"),
+    }
+    values = dict(flat(metrics))
+    return {short: values[long[0]] for short, every in names.items() if (long := [n for n in every if n in values])}
 
 
 def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> dict[str, Any]:
     """Write the figures, tables and page of a game's study; returns its metrics.
 
     Args:
-        alone: whether the page is `reports/report.html`; otherwise everything is in `reports/data/GAME`.
+        alone: whether the page is `reports/report.html`; otherwise it is in `reports/data/GAME`.
     """
     study, name = game.taskset.study, file_name(game.name)
-    pages = REPORTS if alone else REPORTS / "data" / name
-    data = REPORTS / "data" if alone else pages
+    data = REPORTS / "data" if alone else REPORTS / "data" / name
+    figures, prints = (REPORTS / folder if alone else REPORTS / folder / name for folder in ("figures", "print"))
     results = Results(game, parameters_of(study, config.studies), EPISODES / name, ROLLOUTS)
     made: Report = load_study(study, "reporting").report(results)
     for title, figure in made.figures.items():
-        save(figure, pages / "figures", title)
+        save(figure, figures / f"{title}.svg")
+        save(figure, prints / f"{title}.png")
     tables = {**made.tables, **held_out(game)}
     for title, table in tables.items():
         write_text(data / f"{title}.csv", table.to_csv(index=False))
     text = page.render(
         made.templates,
-        pages / "figures",
+        figures,
         tables,
         origin,
         question=made.question,
@@ -65,7 +86,7 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
         data_path=data,
         **made.values,
     )
-    write_text(pages / "report.html", text)
+    write_text((REPORTS if alone else data) / "report.html", text)
     return {**made.metrics, "verdict": made.verdict, "study": study, "game": game.name}
 
 

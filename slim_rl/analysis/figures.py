@@ -159,15 +159,11 @@ def curves_figure(groups: Mapping[str, Sequence[pd.DataFrame]], columns: Mapping
 
 
 @with_style
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write `figure` to `folder` as SVG and PNG, without a date in either."""
-    write_whole(
-        folder / f"{name}.svg",
-        lambda part: figure.savefig(part, format="svg", metadata={"Date": None, "Creator": None}),
-    )
-    write_whole(
-        folder / f"{name}.png", lambda part: figure.savefig(part, format="png", dpi=300, metadata={"Software": None})
-    )
+def save(figure: Figure, path: Path) -> None:
+    """Write `figure` to `path`, which ends in .svg or .png (300 dots an inch), without a date in it."""
+    kind = path.suffix.removeprefix(".")
+    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
+    write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=300, metadata=metadata))
 
 
 def inline(svg: str, name: str, description: str) -> str:

@@ -68,7 +68,7 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
 
 def test_the_page_shows_every_run_and_the_pool(tmp_path):
     groups = group(RUNS)
-    save(draw(groups), tmp_path, "runs")
+    save(draw(groups), tmp_path / "runs.svg")
     page = render(groups, tmp_path / "runs.svg", {})
     assert re.findall(r"<h2>(.*?)</h2>", page)[:2] == ["seed: 3 runs", "trap: 1 run"]
     heads = re.findall(r'<th scope="col">(.*?)</th>', page)

@@ -13,21 +13,24 @@ from tests.studies.runs import report_on, write_matches
 
 def test_paid_runs_that_differ_only_in_their_seed_are_pooled(tmp_path):
     """What a run paid is no parameter."""
-    results, rows = {("base", "random"): [-1] * 4, ("trained", "random"): [1] * 4}, []
+    results, found = {("base", "random"): [-1] * 4, ("trained", "random"): [1] * 4}, []
     for seed in (0, 1):
         folder = tmp_path / str(seed)
         write_matches(folder, results)
         bills = {"partner": {"model": "gpt-4.1", "calls": 100 + seed, "dollars": 0.5 + seed}}
         (folder / "data/episodes/bills.json").write_text(json.dumps(bills))
         services = {"partner": {"model": "gpt-4.1"}}
-        reports = report_on(folder, {"kuhn": {"seating": ["policy", "policy"]}}, seed=seed, services=services)
-        metrics = json.loads((reports / "metrics.json").read_text())
-        table = pd.json_normalize({"seed": seed, "services": services, **metrics}).iloc[0]  # metrics come last
-        rows.append({"Experiment": f"seed-{seed}", **table})
-    [group] = grouped([run for row in rows for run in runs(row)], compared)
+        report_on(folder, {"kuhn": {"seating": ["policy", "policy"]}}, seed=seed, services=services)
+        (folder / "params.yaml").rename(folder / "run.yaml")
+        found += runs(f"seed-{seed}", lambda path, folder=folder: (folder / path).read_text())
+    assert list(runs("unfinished", lambda path: None)) == []
+    [group] = grouped(found, compared)
     assert [run.name for run in group.runs] == ["seed-0", "seed-1"]
     assert [run.metrics["bills.partner.evaluation.calls"] for run in group.runs] == [100, 101]
     assert "services.partner.model" in group.runs[0].parameters
+    assert not group.runs[0].read("players").empty and list(
+        json.loads((folder / "reports/summary.json").read_text())
+    ) == ["verdict"]
 
 
 def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
@@ -50,8 +53,8 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     assert "over the base model +0.121 ± 0.001" in group.compared.verdict
     [(figure, shown)] = draw_curves([group])
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]  # three runs and their mean
-    save(figure, tmp_path, "runs-0")
-    save(draw([group]), tmp_path, "runs")
+    save(figure, tmp_path / "runs-0.svg")
+    save(draw([group]), tmp_path / "runs.svg")
     page = render([group], tmp_path / "runs.svg", {"runs-0": shown})
     assert page.count("<svg") == 2 and "a thin line for each run" in page and "seed-2" in page
     [copied] = grouped([*map(run, range(3)), run(2)._replace(name="seed-2 again")], compared)

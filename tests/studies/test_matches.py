@@ -57,11 +57,9 @@ def test_shares_are_of_the_games_that_ended_from_each_seat(reports, metrics):
 
 
 def test_several_runs_are_compared_by_opponent_and_seat(metrics, tmp_path):
-    row = pd.json_normalize(metrics).iloc[0].to_dict()
-    # What only other games have comes from DVC as the word None.
-    rows = [{"Experiment": f"seed-{seed}", "seed": seed, "bayes.reward": "None", **row} for seed in (0, 1)]
-    groups = grouped([run for row in rows for run in runs(row)], compared)
-    save(draw(groups), tmp_path, "runs")
+    files = [{"reports/metrics.json": json.dumps(metrics), "run.yaml": f"seed: {seed}"} for seed in (0, 1)]
+    groups = grouped([run for of in files for run in runs("seed", lambda path, of=of: of[str(path)])], compared)
+    save(draw(groups), tmp_path / "runs.svg")
     page = render(groups, tmp_path / "runs.svg", {})
     assert page.count('<th scope="row">Reward against random play as second: base</th>') == 1
     rewards = re.findall(r"<td[^>]*>\s*([-+]?\d.\d+)", page)

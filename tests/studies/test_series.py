@@ -6,7 +6,6 @@ import shutil
 import sys
 from contextlib import chdir, contextmanager
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -145,9 +144,10 @@ def test_each_game_has_its_report_and_one_page_links_them(two_games):
 
 @pytest.mark.slow
 def test_runs_of_several_games_are_compared_game_by_game(two_games):
-    metrics = json.loads((two_games / "reports/metrics.json").read_text())
-    row = {"Experiment": "two", "seed": 0, "games.kuhn.eval_count": 3, **pd.json_normalize(metrics).iloc[0]}
-    found = list(compare.runs(row))
+    settings = yaml.safe_dump({"seed": 0, "games": {"kuhn": {"eval_count": 3}}})
+    found = list(
+        compare.runs("two", lambda path: settings if path.suffix == ".yaml" else (two_games / path).read_text())
+    )
     assert [(run.game, run.study) for run in found] == [("kuhn", "matches"), (ECHO, "accuracy")]
     assert found[1].metrics["base.episodes"] == 8
     assert [group.label for group in grouped(found, compare.compared)] == ["kuhn", ECHO]

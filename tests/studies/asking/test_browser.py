@@ -1,10 +1,15 @@
 """The report in a real browser."""
 
+import json
+import shutil
+import subprocess
+
 import pytest
 from playwright.sync_api import expect
 
 from tests.studies.asking.made import LONG_WORDS
 from tests.studies.conftest import serious_violations
+from tests.workspaces import ROOT
 
 pytestmark = pytest.mark.slow
 CUT = "[...document.querySelectorAll('.scroll:not(.boards)')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
@@ -95,3 +100,23 @@ def test_in_print_everything_stands_on_paper(open_page, tmp_path):
     expect(page.locator("form")).to_be_hidden()
     expect(page.locator("h1")).to_be_visible()
     expect(page.locator(".shown .turn").first).to_be_visible()  # the dialogues of the drawn board
+
+
+def test_dvcs_own_views_fit_a_screen_and_need_no_network(run, browser, tmp_path):
+    shutil.copytree(run / "reports", tmp_path / "reports")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+
+    def dvc(*arguments):
+        return subprocess.run(["dvc", *arguments], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    dvc("init", "--no-scm")
+    [row] = json.loads(dvc("metrics", "show", "--json"))[""]["data"].values()
+    assert {"reward", "gain", "question_count", "pearson_held_out", "verdict"} <= row["data"].keys()
+    assert len(row["data"]) <= 10 and row["data"]["verdict"] == "supported"
+    dvc("plots", "show")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((tmp_path / "dvc_plots/index.html").as_uri())
+    widths = page.locator("img").evaluate_all("pictures => pictures.map(one => one.naturalWidth)")
+    assert len(widths) == len(list((run / "reports/figures").iterdir())) == 3 and min(widths) > 100
+    context.close()

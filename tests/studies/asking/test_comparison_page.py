@@ -26,9 +26,9 @@ def report(run, tmp_path_factory):
 
     runs = [one("control-of-a-long-name", seed, 1.2) for seed in range(3)] + [one("seed", s, 1.6) for s in range(5)]
     groups = grouped(runs, compared)
-    save(draw(groups), folder, "runs")
+    save(draw(groups), folder / "runs.svg")
     [(figure, shown)] = draw_curves(groups)
-    save(figure, folder, "runs-0")
+    save(figure, folder / "runs-0.svg")
     page = folder / "comparison.html"
     page.write_text(render(groups, folder / "runs.svg", {"runs-0": shown}))
     return page
