@@ -54,8 +54,28 @@ def exact_match(episodes: Sequence[Episode], tasks: Sequence[Task]) -> list[floa
 
 
 def number(episodes: Sequence[Episode], tasks: Sequence[Task], tolerance: float = 0.0) -> list[float]:
-    """1.0 if the last number in the response is within `tolerance` of the label."""
-    return [float(_near(response(e), label(t), tolerance)) for e, t in zip(episodes, tasks, strict=True)]
+    """1.0 if the last number in the response is within `tolerance` of the label, a number or a text that ends in
+    `#### number`, as GSM8K's do."""
+    try:
+        return [float(_near(response(e), label(t), tolerance)) for e, t in zip(episodes, tasks, strict=True)]
+    except ValueError as error:
+        raise UserError(f"A task cannot be judged: {error}.") from None
+
+
+def number_in(label: str) -> Fraction:
+    """The number that a label says. Raises ValueError: it is none."""
+    text = label.rpartition("####")[2].strip().removeprefix("$")
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(
+            f"the reward `number` needs a label that is one, or ends in '#### 42'; this is {label[:100]!r}"
+        )
+    return Fraction(text.replace(",", ""))
+
+
+def check_label(config: RewardConfig | None, task: Task) -> None:
+    """Raises ValueError: the reward cannot compare anything with the label of this task."""
+    if config and config.function == number.__name__:
+        number_in(label(task))
 
 
 def boxed(episodes: Sequence[Episode], tasks: Sequence[Task]) -> list[float]:
@@ -164,11 +184,7 @@ def judged_seats(episode: Episode) -> list[str]:
 
 def _near(text: str, wanted: str, tolerance: float) -> bool:
     found = _NUMBER.findall(text)
-    target = _NUMBER.fullmatch(wanted.strip())
-    if not found or target is None:
-        return False
-    difference = Fraction(found[-1].replace(",", "")) - Fraction(target[0].replace(",", ""))
-    return abs(difference) <= Fraction(tolerance)
+    return bool(found) and abs(Fraction(found[-1].replace(",", "")) - number_in(wanted)) <= Fraction(tolerance)
 
 
 def _boxed(text: str) -> str | None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Purpose, Task
 from slim_rl.games import NamedGame, file_name
+from slim_rl.rollout.rewards import check_label
 from slim_rl.runtime.files import write_whole
 
 _BATCH = 1024
@@ -114,6 +115,7 @@ class TaskFile(Sequence[Task]):
         try:
             task = _task(read if isinstance(read, dict) else json.loads(read))
             self._game.taskset.check(task)
+            check_label(self._game.parameters.reward_function, task)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise self._damaged(number, reason) from None

@@ -20,6 +20,12 @@ Verdict = Literal["right", "wrong", "raised", "unreadable"]
 """`raised`: there is no result. `unreadable`: the result is no literal."""
 MAX_CALLS = 1000
 """A `check` that calls its candidate more often has failed."""
+CHECK_LIMITS = 10
+"""All runs of a program in a `check` together may take as many times the limit of one; so may those of `check`."""
+
+
+class TestFailed(Exception):
+    """A test failed for a reason of its own, so it says nothing of the program."""
 
 
 class Case(NamedTuple):
@@ -65,13 +71,13 @@ def _case(text: str) -> Case:
 
 
 async def grade(sandbox: Sandbox, program: str, cases: Sequence[Case], setup: str = "", seconds: float = 3.0) -> Grade:
-    """Run a program and the calls of its tests in one process, and compare the results here.
+    """Import a program, make the calls of its tests, and compare the results here.
 
     Args:
         setup: run after the program and before the calls.
         seconds: for all of it.
     """
-    run, results = await _results(sandbox, f"{program}\n{setup}", [case.call for case in cases], seconds)
+    run, results = await _results(sandbox, [program, setup], [case.call for case in cases], seconds)
     return Grade(run, tuple(_verdict(result, case.expected) for result, case in zip(results, cases, strict=True)))
 
 
@@ -91,39 +97,80 @@ async def check(
 
     Args:
         entry_point: the function that is checked.
-        prompt: the beginning of the program that was given, because `check` uses functions that it defines.
-        test: defines `check`.
-        seconds: for each run.
+        prompt: the beginning of the function, with what it needs. The program goes on from there or writes it anew.
+        test: defines `check`, which may use what `prompt` defines.
+        seconds: for each run; see CHECK_LIMITS.
+
+    Raises:
+        TestFailed: `check` ends in an error before it has called the function, or in one that no result can cause.
     """
+    begun = f"{prompt}\n    pass\n"
+    units = [begun, program] if _defines(program, entry_point) else [f"{prompt}\n{_indented(program)}"]
     answers: list[str] = []
     run = Run("ok")
-    while len(answers) < MAX_CALLS:
-        checker = f"{prompt}\n{test}\n{_CHECKER.format(answers=answers, entry_point=entry_point)}"
-        checked = await sandbox.run(checker, seconds=seconds)
+    left = of_check = CHECK_LIMITS * seconds
+    while len(answers) < MAX_CALLS and min(left, of_check) > 0:
+        script = _IMPORT.format(units=[begun, test]) + _CHECKER.format(answers=answers, entry_point=entry_point)
+        checked = await sandbox.run(script, seconds=min(seconds, of_check))
+        of_check -= checked.seconds
         if checked.status == "failed":
             return Grade(checked, ("raised",))
         if checked.status == "ok":
             return Grade(run, ("right",))
-        if not (call := checked.output.rpartition("\n")[2]).startswith("("):
-            return Grade(run, ("wrong",))
-        run, (result,) = await _results(sandbox, program, [f"{entry_point}{call}"], seconds)
+        end = checked.output.rpartition("\n")[2]
+        if end.startswith("!") or not (answers or end.startswith("(")):
+            raise TestFailed(end[1:] or checked.errors.strip().rpartition("\n")[2] or checked.status)
+        if not end.startswith("("):
+            break
+        run, (result,) = await _results(sandbox, units, [f"{entry_point}{end}"], min(seconds, left))
+        left -= run.seconds
         if result.verdict is not None:
             return Grade(run, (result.verdict,))
         answers.append(result.text)
     return Grade(run, ("wrong",))
 
 
+def _defines(program: str, name: str) -> bool:
+    """Whether a program defines `name` by itself."""
+    try:
+        body = syntax_of(program).body
+    except Unreadable:
+        return False
+    names = (getattr(node, "name", "") for node in body)
+    targets = (getattr(target, "id", "") for node in body for target in getattr(node, "targets", ()))
+    return name in {*names, *targets}
+
+
+def _indented(program: str) -> str:
+    """The rest of a function; a reply has lost the space before its first line."""
+    return program if program[:1].isspace() else f"    {program}"
+
+
+_IMPORT = """
+import os as _os, random as _random, sys as _sys, types as _types
+from ast import literal_eval as _read
+_module = _sys.modules["solution"] = _types.ModuleType("solution")
+for _unit in {units!r}:
+    try:
+        exec(compile(_unit, "solution.py", "exec", dont_inherit=True), _module.__dict__)
+    except SystemExit:
+        pass
+"""
+
 _CHECKER = """
-import ast as _ast, os as _os, random as _random
 _random.seed(0)
-_answers = map(_ast.literal_eval, {answers!r})
+_answers = map(_read, {answers!r})
 def _candidate(*args, **kwargs):
     for answer in _answers:
         return answer
     print(end=f"\\n(*{{args!r}}, **{{kwargs!r}})", flush=True)
     _os._exit(1)
-{entry_point} = _candidate  # some checks use it by name
-check(_candidate)
+_module.{entry_point} = _candidate  # some checks use it by name
+try:
+    _module.check(_candidate)
+except (ImportError, NameError) as error:
+    print(end=f"\\n!{{type(error).__name__}}: {{error}}", flush=True)
+    raise
 """
 
 
@@ -135,11 +182,10 @@ class _Result(NamedTuple):
 
 
 _CALLS = """
-import os as _os, sys as _sys
 _results = []
 for _call in {calls!r}:
     try:
-        _results.append(repr(eval(_call)))
+        _results.append(repr(eval(_call, _module.__dict__)))
     except Exception:
         _results.append(None)
 _sys.stdout.write("\\n" + repr(_results))
@@ -148,12 +194,18 @@ _os._exit(0)
 """
 
 
-async def _results(sandbox: Sandbox, program: str, calls: list[str], seconds: float) -> tuple[Run, list[_Result]]:
-    """Run a program, then `calls`, whose results it prints in its last line."""
-    run = await sandbox.run(program + _CALLS.format(calls=calls), seconds=seconds)
+async def _results(sandbox: Sandbox, units: list[str], calls: list[str], seconds: float) -> tuple[Run, list[_Result]]:
+    """Import a module that consists of `units`, then make `calls`, whose results are printed in the last line."""
+    raised = [_Result(verdict="raised")] * len(calls)
+    try:
+        for unit in units:
+            syntax_of(unit)
+    except Unreadable as error:
+        return Run("syntax", errors=str(error)), raised
+    run = await sandbox.run(_IMPORT.format(units=units) + _CALLS.format(calls=calls), seconds=seconds)
     written = _result(run.output.rpartition("\n")[2]).value if run.status == "ok" else None
     if not isinstance(written, list) or len(written) != len(calls):
-        return run, [_Result(verdict="raised")] * len(calls)
+        return run, raised
     return run, [_result(text) if isinstance(text, str) else _Result(verdict="raised") for text in written]
 
 

@@ -3,11 +3,15 @@
 import ast
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+MAX_CHARACTERS = 100_000
+"""Longer text is not read, because the parser's time is not linear in the worst case."""
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^`\n]*$")
+_DEFINES = re.compile(r"^(?:async[ ]+def|def|class)\b", re.MULTILINE)
+_PYTHON = {"python", "python3", "py", "py3", "{.python}"}
 
 
 class Unreadable(ValueError):
@@ -15,10 +19,37 @@ class Unreadable(ValueError):
 
 
 def program_in(reply: str) -> str | None:
-    """The program in a reply: its only fenced block, or all of it if there is no fence. None if it is blank, or if there
-    are several blocks."""
-    blocks = _BLOCK.findall(reply) or [reply]
-    return blocks[0] if len(blocks) == 1 and blocks[0].strip() else None
+    """The program in a reply, as chat models write it; all of it if there is no fence.
+
+    Of several fenced blocks those in Python count, if some say that they are; of these the ones that define a function or
+    class, if there are any. The others are examples and output. The last block may be cut.
+
+    Returns:
+        None if there is none, or several that define nothing.
+    """
+    blocks = list(_blocks(reply)) or [("", reply)]
+    texts = [text for tag, text in blocks if tag in _PYTHON] or [text for _, text in blocks]
+    texts = [text for text in texts if text.strip()]
+    if len(texts) > 1:
+        texts = ["\n".join(text for text in texts if _DEFINES.search(text))]
+    return texts[0] if texts and texts[0] else None
+
+
+def _blocks(reply: str) -> Iterator[tuple[str, str]]:
+    """The language and the text of each fenced block."""
+    opened: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in reply.split("\n"):
+        fence = _FENCE.match(line)
+        if opened is None:
+            opened, lines = fence, []
+        elif fence and fence[2].startswith(opened[2]) and line.strip() == fence[2]:
+            yield opened[3].lower(), "\n".join([*lines, ""])
+            opened = None
+        else:
+            lines.append(line.removeprefix(opened[1]))
+    if opened is not None:
+        yield opened[3].lower(), "\n".join(lines)
 
 
 def syntax_of(program: str) -> ast.Module:
@@ -32,6 +63,8 @@ def literal_in(text: str) -> Any:
 
 
 def _read(read: Callable[[str], T], text: str) -> T:
+    if len(text) > MAX_CHARACTERS:
+        raise Unreadable(f"it has more than {MAX_CHARACTERS} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the parser, about the model's text

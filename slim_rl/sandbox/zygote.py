@@ -11,6 +11,7 @@ import os
 import random
 import select
 import signal
+import site
 import socket
 import sys
 import types
@@ -37,6 +38,7 @@ def main(readable: list[str], pure: bool) -> None:
     os.chdir("/")
     for module in PRELOADED + PRELOADED_PURE * pure:
         __import__(module)
+    site.setquit()  # exit() and quit(), as a started Python has them
     try:
         confine.drop_privileges()
         confinement = confine.Confinement(readable, pure)

@@ -9,6 +9,7 @@ import pytest
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
 from slim_rl.core.message import said
 from slim_rl.core.player import Player
 from slim_rl.games.execution.game import Execution, is_constant
@@ -55,7 +56,7 @@ def played(game, reply):
         ("import sys\nprint('error', file=sys.stderr)", 0.5, "silent"),
         ("print(", -0.5, "syntax_error"),
         ("I would print 1.", -0.5, "syntax_error"),
-        ("```python\nprint(1)", -0.5, "syntax_error"),
+        ("```python\nprint(1)", 1.0, "printed"),
         ("print('\ud800')", -0.5, "syntax_error"),
         ("", -0.5, "no_program"),
         ("```python\n\n```", -0.5, "no_program"),
@@ -100,10 +101,28 @@ def test_a_program_that_computes_nothing_is_told_apart():
     assert all(map(is_constant, constant)) and not any(map(is_constant, computed))
 
 
-def test_the_program_in_a_reply():
-    assert program_in("a\n```py\nx\n  y\n```") == "x\n  y\n"
-    assert program_in("print('```')") == "print('```')"
-    assert program_in("```\n1\n```\n```\n2\n```") is None
+ONE, TWO = "def f(x):\n    return x\n", "def g(x):\n    return f(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "program"),
+    [
+        ("a\n```py\nx\n  y\n```", "x\n  y\n"),
+        ("print('```')", "print('```')"),
+        ("```\n1\n```\n```\n2\n```", None),
+        ("~~~python\n1\n~~~", "1\n"),
+        ("````Python title=a\nx = \"\"\"\n```\n\"\"\"\n````", 'x = """\n```\n"""\n'),
+        ("1. So:\n   ```python\n   if x:\n       y\n   ```\n2. Done.", "if x:\n    y\n"),
+        ("So:\n```python\nx = 1\ny =", "x = 1\ny ="),
+        ("```bash\npip install x\n```\n```python\nx\n```\nIt prints:\n```\n42\n```", "x\n"),
+        (f"```python\n{ONE}```\nFor example:\n```python\nprint(f(1))\n```", ONE),
+        (f"```\n{ONE}```\nOutput:\n```\n1 2\n```", ONE),
+        (f"```python\n{ONE}```\nand\n```python\n{TWO}```", f"{ONE}\n{TWO}"),
+        ("```\n\n```\n```\nx\n```", "x\n"),
+    ],
+)  # fmt: skip
+def test_the_program_in_a_reply(reply, program):
+    assert program_in(reply) == program
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +188,11 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
     for reply, reward in (
         ("    return x / 2", 1.0),
         ("```python\ndef half(x):\n    return math.sqrt(x * x / 4)\n```", 1.0),
+        ("if x > 0:\n        return x / 2\n    return 0", 1.0),  # it has lost the space before it
+        (
+            "from __future__ import annotations\nimport sys\ndef half(x): return x / 2\nif __name__ == '__main__': sys.exit(3)",
+            1.0,
+        ),
         ("    return x", 0.0),
         ("    return 1.5", 0.0),
         ("def half(x): exit(0)", 0.0),
@@ -177,6 +201,13 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
         assert played(tasks.load(task), reply).rewards == {"author": reward}, reply
     with pytest.raises(UserError, match=r"problems\.jsonl has no tasks to train"):
         list(tasks.tasks("train", 1))
+    broken = Task(task.game_id, task.prompt, {**task.state, "test": "import no_such_module\n" + task.state["test"]})
+    for reply in ("    return x / 2", "    return x"):
+        episode = played(tasks.load(broken), reply)
+        assert (episode.status, episode.rewards) == (
+            "failed",
+            {},
+        ) and "No module named 'no_such_module'" in episode.error
 
 
 def test_humaneval_is_read_from_its_package(monkeypatch):

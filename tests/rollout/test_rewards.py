@@ -1,6 +1,7 @@
 """Rewards of the user's own: the ready ones, a judge over HTTP, and judging a group once."""
 
 import asyncio
+import json
 
 import pytest
 from aiohttp import web
@@ -8,12 +9,19 @@ from aiohttp.test_utils import TestServer
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import RewardFailed, UserError
-from slim_rl.core.game import Task
+from slim_rl.core.game import Task, Taskset
 from slim_rl.core.message import heard, said
 from slim_rl.core.parameters import GameParameters, RewardConfig
 from slim_rl.games import NamedGame
 from slim_rl.rollout.rewards import find_reward, judge, judge_groups
 from slim_rl.rollout.store import Store
+from slim_rl.rollout.tasks import TaskFile
+
+
+class Quiz(Taskset):
+    def tasks(self, purpose, count): ...
+
+    def load(self, task): ...
 
 
 def episode(text, number=0, status="completed"):
@@ -38,6 +46,10 @@ def judged(text, label, function, **arguments):
         ("number", {"tolerance": 0.5}, "It is 1234", "1234.5", 1),
         ("number", {}, "no idea", "3", 0),
         ("number", {}, "9" * 100_000, "3", 0),
+        ("number", {}, "So it is 42.", "They buy 6 * 7 = 42 eggs.\n#### 42", 1),
+        ("number", {}, "43", "They buy 6 * 7 = 42 eggs.\n#### 42", 0),
+        ("number", {}, "$1,000", "She pays 10 * 100.\n#### $1,000", 1),
+        ("number", {}, "-0.5", "-.5", 1),
         ("boxed", {}, r"So \boxed{1} or rather \boxed{\frac{1}{2}}.", r"\frac{1}{2}", 1),
         ("boxed", {}, r"\boxed{\frac{1}{2}", r"\frac{1}{2}", 0),
         ("boxed", {}, "3", "3", 0),
@@ -45,6 +57,16 @@ def judged(text, label, function, **arguments):
 )
 def test_ready_rewards(function, arguments, text, label, reward):
     assert judged(text, label, function, **arguments) == reward
+
+
+@pytest.mark.parametrize("label", ["", "forty-two", "42 eggs", "1/2", "#### ", "x = 42", "nan", "1e400", None])
+def test_a_label_that_is_no_number_is_refused_when_tasks_are_read(tmp_path, label):
+    game = NamedGame("quiz", GameParameters(reward_function=RewardConfig(function="number")), Quiz(None, 0))
+    file = tmp_path / "tasks.jsonl"
+    lines = [{"game_id": str(n), "game_state": {"label": text}} for n, text in enumerate(("42", label))]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(UserError, match=r"tasks\.jsonl, line 2 is not a task: the reward `number` needs a label"):
+        TaskFile(file, game)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from slim_rl.games.execution.game import is_constant
 from slim_rl.games.prediction.game import agrees
-from slim_rl.sandbox import Sandbox, SandboxConfig
+from slim_rl.sandbox import Run, Sandbox, SandboxConfig, grading
 from slim_rl.sandbox.grading import check, grade, parse_tests
 from slim_rl.sandbox.program import Unreadable, literal_in, program_in, syntax_of
 
@@ -104,6 +104,22 @@ def test_a_right_program_passes_whatever_it_prints(sandbox):
     assert graded(sandbox, f"{RIGHT}\ndef print(): ...\ndef list(): ...").passed
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from __future__ import annotations\n", ""),
+        ("import sys\ndef main(): return 0\n", "if __name__ == '__main__':\n    sys.exit(main())"),
+        ("", "if __name__ == '__main__':\n    unittest.main()"),
+        ("", "print(remove_Occ('hello', 'l'))\nexit()"),
+        ("import sys\n", "sys.exit(main() if __name__ == '__main__' else 0)"),
+        ("import pickle, dataclasses\n@dataclasses.dataclass\nclass P:\n    x: int = 1\n", "assert pickle.loads(pickle.dumps(P())) == P()"),
+        ("import typing\nclass P(typing.NamedTuple):\n    x: 'int'\n", "typing.get_type_hints(P)"),
+    ],
+)  # fmt: skip
+def test_a_function_is_graded_as_a_function(sandbox, before, after):
+    assert graded(sandbox, f"{before}{RIGHT}{after}\n").passed
+
+
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_no_cheat_passes(sandbox, cheat):
     assert not graded(sandbox, CHEATS[cheat]).passed
@@ -179,8 +195,8 @@ def check(candidate):
 PROMPT = "def helper(x):\n    return x + 1\n\ndef succ(x):\n    'One more.'\n"
 
 
-def checked(sandbox, program):
-    return asyncio.run(check(sandbox, PROMPT + program, "succ", PROMPT, CHECK, seconds=0.5))
+def checked(sandbox, program, test=CHECK):
+    return asyncio.run(check(sandbox, program, "succ", PROMPT, test, seconds=0.5))
 
 
 def test_a_check_runs_apart_from_the_program(sandbox):
@@ -190,6 +206,39 @@ def test_a_check_runs_apart_from_the_program(sandbox):
     assert checked(sandbox, "    import os; os._exit(0)").verdicts == ("raised",)
     assert not checked(sandbox, "    return All()\nclass All(int):\n    __eq__ = lambda a, b: True").passed
     assert not checked(sandbox, "    return x + 1\ndef check(candidate): pass\nhelper = abs\nsucc = lambda x: 5").passed
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import numpy.no_such_module\ndef check(candidate): pass",
+        "def check(candidate):\n    assert candidate(1) == 2\n    import no_such_module",
+        "def check(candidate):\n    assert candidate(1) == reference(1)",
+        "def chec(candidate): pass",
+        "def check(candidate): pass\n)",
+        "def check(candidate):\n    assert False",
+    ],
+)
+def test_a_test_that_fails_for_a_reason_of_its_own_is_no_wrong_answer(sandbox, test):
+    with pytest.raises(grading.TestFailed):
+        checked(sandbox, "    return x + 1", test)
+
+
+def test_all_calls_of_a_check_have_one_deadline():
+    """A program whose every call sleeps just below its limit is wrong, and soon."""
+
+    class Sleeping:
+        slept = 0.0
+
+        async def run(self, source, seconds):
+            if "_candidate" in source:
+                return Run("error", output="\n(1)")
+            self.slept += seconds
+            return Run("ok", output="\n['1']", seconds=0.99 * seconds)
+
+    sandbox = Sleeping()
+    grade = asyncio.run(check(sandbox, "    return 1", "succ", PROMPT, "", seconds=3.0))
+    assert grade.verdicts == ("wrong",) and sandbox.slept <= 33
 
 
 @pytest.mark.slow

@@ -41,6 +41,8 @@ def run(sandbox, source, **kwargs):
         ("", "ok", ""),
         ("raise SystemExit(0)", "ok", ""),
         ("raise SystemExit", "ok", ""),
+        ("print(42)\nexit()\nprint(43)", "ok", "42\n"),
+        ("print(42)\nquit(3)", "error", "42\n"),
         ("raise SystemExit(256)", "ok", ""),
         ("print(1)\nimport os\nos._exit(0)", "ok", ""),
         ("import warnings\nwarnings.warn('beware')", "ok", ""),

@@ -1,6 +1,7 @@
 """One seat, one turn: its reply is a program."""
 
 import ast
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from slim_rl.core.errors import GameFailed
@@ -8,7 +9,7 @@ from slim_rl.core.game import Game
 from slim_rl.core.message import Message, heard
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Run, Sandbox
-from slim_rl.sandbox.grading import Grade
+from slim_rl.sandbox.grading import Grade, TestFailed
 from slim_rl.sandbox.program import Unreadable, program_in, syntax_of
 
 SEAT = "author"
@@ -23,7 +24,7 @@ REWARDS = {
     "killed": -1.0,
 }
 """`printed`: it ended well and printed something that is not blank. `silent`: it ended well. `no_program`: there is none
-in the reply, or more than one. `killed`: it crashed or printed too much."""
+in the reply, or it cannot be told which block is it. `killed`: it crashed or printed too much."""
 _ENDED = {"error": "runtime_error", "syntax": "syntax_error"}
 
 
@@ -34,8 +35,8 @@ class Execution(Game):
     """
 
     seats = (SEAT,)
-    step_seconds = 600.0
-    """Programs wait for a worker of the sandbox, so this is long."""
+    step_seconds = math.inf
+    """The sandbox bounds each program, and waiting for a worker is nobody's failure."""
 
     def __init__(self, game_id: str, prompt: str, parameters: Parameters, sandbox: Sandbox, grade: Grader):
         self.game_id = game_id
@@ -67,7 +68,12 @@ class Execution(Game):
     async def _run(self, program: str) -> Run:
         if self._parameters.reward == "execution":
             return await self._sandbox.run(program, seconds=self._parameters.seconds)
-        graded = await self._grade(program)
+        try:
+            graded = await self._grade(program)
+        except TestFailed as error:
+            raise GameFailed(
+                f"TestFailed: the test of {self.game_id} failed for a reason of its own: {error}"
+            ) from None
         self._passed = graded.passed
         return graded.run
 

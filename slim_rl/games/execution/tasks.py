@@ -17,7 +17,7 @@ from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, se
 from slim_rl.games.execution.game import Execution
 from slim_rl.games.execution.parameters import Parameters
 from slim_rl.sandbox import Sandbox
-from slim_rl.sandbox.grading import Grade, check, grade, parse_tests
+from slim_rl.sandbox.grading import check, grade, parse_tests
 
 _PROMPT = "You are an expert Python programmer, and here is your task: {text}"
 _SHOWN = " Your code should pass these tests:\n\n{tests}\n"
@@ -43,18 +43,18 @@ class _Tasks(Taskset):
     def load(self, task: Task) -> Execution:
         state, sandbox, seconds = task.state, self._sandbox, self.parameters.seconds
         if "entry_point" in state:
-            grader = partial(_checked, sandbox, state["entry_point"], state["beginning"], state["test"], seconds)
+            grader = partial(
+                check,
+                sandbox,
+                entry_point=state["entry_point"],
+                prompt=state["beginning"],
+                test=state["test"],
+                seconds=seconds,
+            )
         else:
             cases, setup = parse_tests(state["tests"]), state.get("setup", "")
             grader = partial(grade, sandbox, cases=cases, setup=setup, seconds=seconds)
         return Execution(task.game_id, task.prompt, self.parameters, sandbox, grader)
-
-
-async def _checked(
-    sandbox: Sandbox, entry_point: str, beginning: str, test: str, seconds: float, program: str
-) -> Grade:
-    """A reply may go on with the function that was begun, or write it anew."""
-    return await check(sandbox, f"{beginning}\n{program}", entry_point, beginning, test, seconds)
 
 
 class FileTasks(_Tasks):
