@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple, Self
@@ -18,6 +19,7 @@ import openai
 from openai.types.chat import ChatCompletion
 
 from slim_rl.core.errors import PlayerFailed, UserError
+from slim_rl.core.message import without_thoughts
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.failures import Failure, Failures
 from slim_rl.players.ledger import Call, Ledger
@@ -29,6 +31,9 @@ ChatMessage = dict[str, str]
 
 _BROKEN = (openai.APIError, httpx2.HTTPError, aiohttp.ClientError, OSError, ValueError, RecursionError)
 """What a call raises that was cut off, timed out, or answered with something that is no reply."""
+
+
+_SMALLEST: list[ChatMessage] = [{"role": "user", "content": "Hello"}]
 
 
 class Reply(NamedTuple):
@@ -61,6 +66,13 @@ class ChatService:
         self._under_way: set[asyncio.Task[Reply | Failure]] = set()
         self._stopped = ""
         """Why no more calls are made."""
+        self._form = ("max_tokens", True)
+        """The name of the limit on a reply's length, and whether a seed is sent: what the service has not refused yet."""
+        self._accepted = False
+        """Whether it has accepted a call in this form."""
+        self._trying = asyncio.Lock()
+        self._refused: dict[str, Failure] = {}
+        """By key, calls that it refused and would refuse again."""
         connections = httpx2.Limits(
             max_connections=config.max_concurrent, max_keepalive_connections=config.max_concurrent
         )
@@ -84,7 +96,7 @@ class ChatService:
             UserError: the service cannot be used.
         """
         try:
-            await self.reply([{"role": "user", "content": "Hello"}], 0, replay=False)
+            await self.reply(_SMALLEST, 0, replay=False)
         except PlayerFailed as error:
             raise UserError(
                 f"{self._failures.where} does not work: {error}; try again later or check "
@@ -103,31 +115,74 @@ class ChatService:
             PlayerFailed: the service gave no reply after all retries.
             UserError: no call to it can succeed, or the budget is spent.
         """
-        config = self._config
-        body = {
-            "model": config.model,
-            "messages": list(messages),
-            "temperature": config.temperature,
-            # OpenAI's newer models know only the first name, most other servers only the second.
-            "max_completion_tokens" if config.base_url == OPENAI else "max_tokens": config.max_reply_tokens,
-        }
-        key = hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
+        key = self._key(messages, seed)
         if replay and (paid := self.ledger.replies.get(key)) is not None:
             self.ledger.add(replayed=1)
-            return Reply(*paid)
-        numbers, most = count(), config.max_retries + 1
+            return self._readable(Reply(*paid))
+        numbers, most = count(), self._config.max_retries + 1
 
         async def attempt() -> Reply:
             number = next(numbers)
-            outcome = await self._call({**body, "seed": (seed + number) % 2**31}, key)
+            outcome = self._refused.get(key) or await self._ask(messages, (seed + number) % 2**31, key)
             if isinstance(outcome, Reply):
-                return outcome
+                return self._readable(outcome)
             if self._stopped:
                 raise UserError(self._stopped)
             kind = _Again if outcome.again else PlayerFailed
             raise kind(f"{outcome.reason} (call {number + 1} of at most {most})")
 
         return await retry(attempt, _Again, tries=most)
+
+    def _key(self, messages: Sequence[ChatMessage], seed: int) -> str:
+        """What a reply is kept by in the ledger. The names of the fields are not those that are sent."""
+        config = self._config
+        body = {
+            "model": config.model,
+            "messages": list(messages),
+            "temperature": config.temperature,
+            "max_completion_tokens" if config.base_url == OPENAI else "max_tokens": config.max_reply_tokens,
+        }
+        return hashlib.sha256(json.dumps([config.base_url, body, seed]).encode()).hexdigest()
+
+    def _readable(self, reply: Reply) -> Reply:
+        if reply.cut and not without_thoughts(reply.text):
+            raise PlayerFailed(
+                f"NoReply: the model thought for all of its {self._config.max_reply_tokens} tokens and said nothing; raise "
+                f"services.{self._name}.max_reply_tokens."
+            )
+        return reply
+
+    async def _ask(self, messages: Sequence[ChatMessage], seed: int, key: str) -> Reply | Failure:
+        """A call, in a form that the service accepts. One that it refuses, though it has accepted others, fails alone.
+
+        Raises:
+            UserError: it accepts none.
+        """
+        while True:
+            limit, seeded = form = self._form
+            body = {"model": self._config.model, "messages": list(messages), limit: self._config.max_reply_tokens}
+            if self._config.temperature is not None:
+                body["temperature"] = self._config.temperature
+            outcome = await self._call({**body, "seed": seed} if seeded else body, key)
+            if isinstance(outcome, Reply):
+                return outcome
+            if outcome.words and not self._accepted:
+                if messages != _SMALLEST:
+                    async with self._trying:
+                        if not self._accepted:
+                            await self.reply(_SMALLEST, 0, replay=False)
+                elif seeded and re.search(r"\bseed\b", outcome.words):
+                    self._form = limit, False
+                elif limit == "max_tokens" and "max_completion_tokens" in outcome.words:
+                    self._form = "max_completion_tokens", seeded
+            if not outcome.words or self._form == form:
+                break
+        if outcome.words and self._accepted:
+            outcome = outcome._replace(sentence="", again=False)
+        if not (outcome.again or outcome.sentence):
+            self._refused[key] = outcome
+        self._stopped = self._stopped or outcome.sentence
+        return outcome
 
     def status(self) -> str:
         """A progress-bar suffix."""
@@ -179,7 +234,8 @@ class ChatService:
         except openai.APIStatusError as error:
             call.free(**{type(error).__name__: 1})
             failure = self._failures.refused(error)
-            self._stopped = self._stopped or failure.sentence
+            if not failure.words:
+                self._stopped = self._stopped or failure.sentence
             if failure.crowded:
                 self._limits.pause(entered, failure.after_seconds)
             return failure
@@ -191,6 +247,7 @@ class ChatService:
             (call.unseen if sent else call.free)(**{type(cause).__name__: 1})
             return Failure(self._failures.reason(cause))
         self._limits.succeeded(entered)
+        self._accepted = True
         return self._read(completion, call, key)
 
     def _check_budget(self, prompt_tokens: int) -> None:
@@ -207,34 +264,38 @@ class ChatService:
 
     def _read(self, completion: ChatCompletion, call: Call, key: str) -> Reply | Failure:
         """The reply in a completion. It is in the ledger, with its cost, before the caller gets it."""
-        # The client does not check what a server sent.
-        try:
-            choice = completion.choices[0] if completion.choices else None
-            message = choice and choice.message
-            text, refusal = (message.content, message.refusal) if message else (None, None)
-            ended = choice.finish_reason if choice else "no choice"
-            usage = completion.usage
-            tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else None
-            details = usage and usage.prompt_tokens_details
-            cached = (details and details.cached_tokens) or 0
-            if not isinstance(text, str | None) or (tokens and not all(isinstance(n, int) for n in (*tokens, cached))):
-                raise TypeError(f"{type(text).__name__} for a text, or {tokens} tokens")
-        except (AttributeError, TypeError, LookupError) as error:
+        # The client does not check what a server sent, and servers leave out what is not needed.
+        choices = getattr(completion, "choices", None) or []
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message, ended = getattr(choice, "message", None), str(getattr(choice, "finish_reason", "no choice")).lower()
+        text = _text(getattr(message, "content", None))
+        if not isinstance(choices, list) or text is None:
             call.unseen(BadReply=1)
-            return Failure(f"BadReply: {self._failures.one_line(str(error))}")
-        outcome = self._outcome(text, refusal, ended)
+            return Failure(f"BadReply: {self._failures.one_line(str(choices))}")
+        told = getattr(message, "refusal", None) or getattr(completion, "error", None)
+        if message is None or ended == "content_filter" or (told and not text):
+            outcome: Reply | Failure = Failure(f"NoReply: {self._failures.one_line(str(told or f'empty, {ended}'))}")
+            self.ledger.add(refused_replies=1)
+        else:
+            outcome = Reply(text, cut=ended in ("length", "max_tokens"))
         bought = (key, outcome) if isinstance(outcome, Reply) else None
-        if tokens:
-            call.answered(tokens[0], cached, tokens[1], bought)
+        usage = getattr(completion, "usage", None)
+        tokens = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+        cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
+        if all(isinstance(n, int) and n >= 0 for n in tokens):
+            call.answered(tokens[0], cached if isinstance(cached, int) else 0, tokens[1], bought)
         else:
             call.free(bought, calls_without_usage=1)
         return outcome
 
-    def _outcome(self, text: str | None, refusal: object, ended: str) -> Reply | Failure:
-        if refusal or ended == "content_filter" or not text:
-            self.ledger.add(refused_replies=1)
-            return Failure(f"NoReply: {self._failures.one_line(str(refusal or f'empty, {ended}'))}")
-        return Reply(text.encode(errors="replace").decode(), cut=ended == "length")  # JSON may hold unpaired surrogates
+
+def _text(content: Any) -> str | None:
+    """The text of a message's content, without a part that is a thought; None if it is of another kind."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(content, str | list | None):
+        return None
+    return "".join(texts).encode(errors="replace").decode()  # JSON may hold unpaired surrogates
 
 
 def _read_key(name: str, config: ServiceConfig) -> str:

@@ -30,7 +30,10 @@ class ChatPlayer(Player):
             turn = await self._turn(observation, self._messages)
         except _Unusable as first:
             complaint = {"role": "user", "content": f"{first} Say it again, as exactly one turn."}
-            unusable = {"role": "assistant", "content": first.text}
+            unusable = {
+                "role": "assistant",
+                "content": first.text or "(nothing)",
+            }  # some services refuse an empty message
             self._service.ledger.add(asked_again=1)
             try:
                 turn = await self._turn(observation, [*self._messages, unusable, complaint])

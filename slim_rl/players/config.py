@@ -32,7 +32,8 @@ class ServiceConfig(Section):
     a server that needs no key."""
     price: Price | None = None
     """null takes the price of slim_rl/players/prices.yaml, if the model is listed there."""
-    temperature: float = Field(0.0, ge=0, le=2)
+    temperature: float | None = Field(0.0, ge=0, le=2)
+    """null for a model that takes none."""
     max_reply_tokens: int = Field(120, ge=1)
     """Maximum tokens per reply. A longer reply is requested again once."""
     max_requests_per_minute: int | None = Field(500, ge=1)

@@ -29,6 +29,8 @@ class Failure(NamedTuple):
     """Whether all calls should pause."""
     after_seconds: float | None = None
     """The pause that the service asked for."""
+    words: str = ""
+    """All that the service said, where it may refuse the form of the request, or only this dialogue."""
 
 
 class Failures:
@@ -52,14 +54,15 @@ class Failures:
                 f"{self.where} says that the account has no quota left ({message}). Add credit and run the same "
                 "command again; finished work is kept.",
             )
+        words = f"{error.param} {error}"
         if status == 403:
-            return Failure(reason, f"{self.where} does not let this key use {self._model} ({message}).")
+            return Failure(reason, f"{self.where} does not let this key use {self._model} ({message}).", words=words)
         if status == 404:
             return Failure(
                 reason,
                 f"{self.where} has no model {self._model} ({message}); check services.{self._name}.model and base_url.",
             )
-        after = _retry_after(error.response.headers)
+        after = _retry_after(error.response.headers) or None  # after 0 seconds it would refuse again
         if after is not None and after > _PATIENCE_SECONDS:
             return Failure(
                 reason,
@@ -70,7 +73,10 @@ class Failures:
             return Failure(reason, crowded=status == 429 or after is not None, after_seconds=after)
         if error.code in _ONE_EPISODE or status == 413:
             return Failure(reason, again=False)
-        return Failure(reason, f"{self.where} does not accept a request for {self._model} ({status}: {message}).")
+        parameter = "temperature" if "temperature" in words else "max_reply_tokens" if "max_" in words else ""
+        advice = f"; set services.{self._name}.{parameter}" if parameter else ""
+        sentence = f"{self.where} does not accept a request for {self._model} ({status}: {message}){advice}."
+        return Failure(reason, sentence, words=words)
 
     def reason(self, error: BaseException) -> str:
         return f"{type(error).__name__}: {self.one_line(str(error))}"

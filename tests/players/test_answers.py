@@ -1,0 +1,227 @@
+"""Answers as services give them: refusals of a form or of one dialogue, replies with parts left out, thoughts."""
+
+import re
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from slim_rl.core.errors import PlayerFailed, UserError
+from slim_rl.core.message import heard, said
+from slim_rl.games.matching.partner import one_turn
+from slim_rl.players.chat_player import ChatPlayer
+from slim_rl.players.config import ServiceConfig
+
+SHORT, LONG = ([{"role": "user", "content": "Hi" * times}] for times in (1, 1000))
+TURN = "[message] Hard to say."
+
+
+@pytest.fixture
+def service(run, services):
+    """service(answer, ...): a service whose server says answer(body), a JSON value or a status and one; and the bodies."""
+    servers = []
+
+    def start(answer, folder=None, **config):
+        bodies = []
+
+        async def handle(request):
+            bodies.append(await request.json())
+            answered = answer(bodies[-1])
+            status, value = answered if isinstance(answered, tuple) else (200, answered)
+            return web.json_response(value, status=status, headers={"retry-after": "0"})
+
+        app = web.Application()
+        app.router.add_post("/chat/completions", handle)
+        servers.append(TestServer(app))
+        run(servers[-1].start_server())
+        config = ServiceConfig(base_url=str(servers[-1].make_url("")).rstrip("/"), **config)
+        return services(partner=config, folder=folder)["partner"], bodies
+
+    yield start
+    for server in servers:
+        run(server.close())
+
+
+def completion(content=TURN, ended="stop", usage=(300, 12), **message):
+    given = {} if usage is None else {"usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}}
+    choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": ended}
+    return {"id": "c", "object": "chat.completion", "choices": [choice], **given}
+
+
+def refuses(status, **error):
+    """Accepts short dialogues alone."""
+    return lambda body: completion() if len(body["messages"][0]["content"]) < 100 else (status, {"error": error})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refuses(400, message="This model's maximum context length is 4096 tokens.", type="BadRequestError", code=400),
+        refuses(400, message="the request exceeds the available context size", type="exceed_context_size_error"),
+        refuses(400, message="prompt is too long: 205000 tokens > 200000 maximum", type="invalid_request_error"),
+        refuses(400, message="'max_tokens' or 'max_completion_tokens' is too large: 120.", param="max_tokens"),
+        refuses(422, message="Input validation error: `inputs` tokens + `max_new_tokens` must be <= 2048"),
+        refuses(413, message="Request too large for model on tokens per minute (TPM)", code="rate_limit_exceeded"),
+        refuses(403, message="Your input was flagged", code=403),
+        refuses(400, message="filtered", code="content_filter"),
+        refuses(400, message="Invalid prompt: your prompt was flagged", code="invalid_prompt"),
+        lambda body: completion() if len(body["messages"][0]["content"]) < 100 else (400, "too long"),
+    ],
+)
+@pytest.mark.parametrize("first", [SHORT, LONG])
+def test_a_dialogue_that_is_refused_fails_alone_and_is_not_sent_again(service, run, answer, first):
+    one, bodies = service(answer)
+    for messages in (first, LONG, LONG, SHORT):
+        if messages is LONG:
+            with pytest.raises(PlayerFailed, match=r"Error: "):
+                run(one.reply(messages, 0))
+        else:
+            assert run(one.reply(messages, 0)).text == TURN
+    assert [body["messages"] for body in bodies].count(LONG) == 1
+    assert {"max_tokens", "seed"} <= set(bodies[-1])
+
+
+def unknown(name, words):
+    def answer(body):
+        told = {"message": words, "param": name, "code": "unsupported_parameter"}
+        return (400, {"error": told}) if name in body else completion()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [
+        (unknown("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+         {"max_completion_tokens", "seed"}),
+        (unknown("seed", 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'), {"max_tokens"}),
+        (lambda body: unknown("seed", "seed: Extra inputs are not permitted")(body)
+         if "seed" in body else unknown("max_tokens", "Use 'max_completion_tokens'.")(body), {"max_completion_tokens"}),
+        (lambda body: completion(), {"max_tokens", "seed"}),
+    ],
+)  # fmt: skip
+def test_the_form_of_a_request_follows_what_the_service_refuses(service, run, answer, sent):
+    one, bodies = service(answer)
+    assert [run(one.reply(SHORT, seed)).text for seed in range(3)] == [TURN] * 3
+    assert [set(body) & {"max_tokens", "max_completion_tokens", "seed"} for body in bodies[-3:]] == [sent] * 3
+
+
+def test_a_parameter_that_no_call_may_have_stops_the_run_and_is_named(service, run):
+    words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is supported."
+    one, bodies = service(unknown("temperature", words))
+    with pytest.raises(UserError, match=rf"{re.escape(words)}.*; set services.partner.temperature"):
+        run(one.reply(LONG, 0))
+    assert len(bodies) == 2  # the second one is the smallest there is
+    other, _ = service(unknown("temperature", words), temperature=None)
+    assert run(other.reply(SHORT, 0)).text == TURN
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "",
+        "<think>First of all",
+        "[THINK]First of all",
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "First"}]}],
+    ],
+)
+def test_a_reply_that_is_all_thought_is_paid_for_once_and_the_parameter_is_named(service, run, tmp_path, content):
+    answer = completion(content, "length", reasoning_content="First of all")
+    one, bodies = service(lambda body: answer, tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            PlayerFailed, match=r"NoReply: .* all of its 120 tokens .* services.partner.max_reply_tokens"
+        ):
+            run(one.reply(SHORT, 0))
+    assert len(bodies) == 1 and one.ledger.totals["calls"] == 1
+
+
+def without(name, value=...):
+    whole = completion()
+    for holder in (whole, whole["choices"][0], whole["choices"][0]["message"], whole["usage"]):
+        if name in holder:
+            del holder[name]
+            if value is not ...:
+                holder[name] = value
+    return whole
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        completion(usage=None),
+        completion(usage=(None, None)),
+        {**completion(), "usage": {}},
+        {**completion(), "usage": {"total_tokens": 7}},
+        {**completion(), "usage": 7},
+        {**completion(), "error": None, "provider": "X"},
+        *(without(name) for name in ("id", "object", "index", "role", "finish_reason", "prompt_tokens")),
+        without("finish_reason", None),
+        without("finish_reason", "eos"),
+        completion(refusal=None, tool_calls=[], annotations=[]),
+        completion(refusal="I had better not."),
+        completion([{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": TURN}]),
+        completion([{"type": "text", "text": TURN[:5]}, {"type": "text", "text": TURN[5:]}]),
+        {**completion(), "usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached": 1}}},
+    ],
+)
+def test_a_reply_that_can_be_read_is_used(service, run, answer):
+    one, bodies = service(lambda body: answer)
+    assert run(one.reply(SHORT, 0)).text == TURN
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        ({"error": {"message": "Provider returned error", "code": 502}}, "Provider returned error"),
+        ({"choices": [], "error": {"message": "overloaded"}}, "overloaded"),
+        (completion(7), "BadReply"),
+        (completion({"text": TURN}), "BadReply"),
+        ({"choices": [None]}, "NoReply"),
+        ([], "NoReply"),
+        ("Hello", "NoReply"),
+        (None, "NoReply"),
+        (completion(None, "content_filter"), "NoReply: empty, content_filter"),
+    ],
+)
+def test_what_is_no_reply_is_asked_for_again_and_told_in_the_services_words(service, run, answer, named):
+    one, bodies = service(lambda body: answer, max_retries=1)
+    with pytest.raises(PlayerFailed, match=named):
+        run(one.reply(SHORT, 0))
+    assert len(bodies) == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>A reply is exactly one turn, [message] and what I say, or [accept].</think>{TURN}",
+        f"\n<think>\n\n</think>\n\n{TURN}\n",
+        f"[message] would be one turn, [accept] another.</think>\n{TURN}",
+        f"<thinking>[accept]</thinking>\n{TURN}",
+        f"[THINK][accept][/THINK]{TURN}",
+        f"<seed:think>[accept]</seed:think>{TURN}",
+        f"<mm:think>[accept]</mm:think>{TURN}",
+        f"◁think▷[accept]◁/think▷{TURN}",
+        f"<|START_THINKING|>[accept]<|END_THINKING|>{TURN}",
+        f"<|begin_of_thought|>[accept]<|end_of_thought|>{TURN}",
+        f"<|channel|>analysis<|message|>[accept]<|end|><|start|>assistant<|channel|>final<|message|>{TURN}",
+        f"{TURN}<think>Was that right? [accept]",
+    ],
+)
+def test_a_thought_is_no_part_of_a_turn(service, run, reply):
+    one, bodies = service(lambda body: completion(reply))
+    player = ChatPlayer(one, "You are shy.", one_turn, seed=0)
+    for _ in range(2):
+        assert run(player.respond(heard("Partner: [message] Hi"))) == said(TURN)
+    assert bodies[1]["messages"][2]["content"] == TURN
+    assert len(bodies) == 2
+
+
+def test_a_service_that_says_retry_after_0_seconds_is_given_a_pause(service, run, monkeypatch):
+    waits = []
+    monkeypatch.setattr("slim_rl.players.limits.Limits.pause", lambda self, entered, seconds: waits.append(seconds))
+    one, bodies = service(lambda body: completion() if len(bodies) > 2 else (429, {"error": {"message": "slow down"}}))
+    assert run(one.reply(SHORT, 0)).text == TURN
+    assert waits == [None, None]  # twice as long each time
