@@ -1,6 +1,6 @@
 """What goes to the engine is what is trained on: over renderers, seats, tools and forced play.
 
-`tests/slime` checks the same of SLIME's samples.
+`tests/slime/test_hooks.py` checks the same of SLIME's samples, for each of SEATINGS.
 """
 
 import asyncio
@@ -34,16 +34,28 @@ class Talker(Babbler):
     moods = 8
 
 
+SEATINGS = [
+    ("matching", ("policy", "scripted")),
+    ("kuhn", ("random", "policy")),
+    ("matching", ("policy", "policy")),
+    ("tictactoe", ("policy", "policy")),
+    ("kuhn", ("policy", "policy")),
+    ("tests.echo", ("policy",)),
+]
+
+
+def language(game, seating):
+    """A tokenizer for the game, and the game."""
+    if game == "tests.echo":
+        return echo.echo_tokenizer(), load_games({game: echo.Parameters(max_turns=6)}, 0)[game]
+    return setting(game, seating).tokenizer, setting(game, seating).game
+
+
 @pytest.mark.parametrize("thinking", [False, True], ids=["", "thinking"])
 @pytest.mark.parametrize(
     ("game", "seating", "arm"),
     [
-        ("matching", ("policy", "scripted"), None),
-        ("kuhn", ("random", "policy"), None),
-        ("matching", ("policy", "policy"), None),
-        ("tictactoe", ("policy", "policy"), None),
-        ("kuhn", ("policy", "policy"), None),
-        ("tests.echo", ("policy",), None),
+        *((game, seating, None) for game, seating in SEATINGS),
         ("tests.echo", ("policy",), partial(forced, 0, "nobody")),
         ("matching", ("policy", "scripted"), forbidden),
         ("matching", ("policy", "scripted"), asks_on),
@@ -53,18 +65,15 @@ class Talker(Babbler):
     ],
 )
 def test_each_sampled_token_is_trained_in_one_sequence_and_no_other(game, seating, arm, thinking):
-    if game == "tests.echo":
-        tokenizer, games = echo.echo_tokenizer(), load_games({game: echo.Parameters(max_turns=6)}, 0)
-    else:
-        tokenizer, games = setting(game, seating).tokenizer, {game: setting(game, seating).game}
+    tokenizer, named = language(game, seating)
     renderer = renderer_for(tokenizer, thinking=thinking, max_tool_tokens=50)
-    taskset, ended, turns = games[game].taskset, 0, 0
+    taskset, ended, turns = named.taskset, 0, 0
     tasks = list(taskset.tasks("train", 8))
     for seed in range(24):
         engine = Talker(tokenizer, seed, SAID[game])
         maker = PolicyRules(renderer, max_turn_tokens=60, temperature=1.0).maker(engine)
         request = Request("e", game, tasks[seed % 8], seating)
-        episode = asyncio.run(Seating(games, {"policy": under(arm, maker)}, seed=0).play(request))
+        episode = asyncio.run(Seating({game: named}, {"policy": under(arm, maker)}, seed=0).play(request))
         seats = [seat for seat, player in episode.seating.items() if player == "policy"]
         assert list(episode.traces) == seats
         check_tokens(engine, episode, taken_back=arm is not None)

@@ -248,23 +248,25 @@ def slime(tokenizer, engine, folder=None, context_tokens=CONTEXT_TOKENS, **param
 
 
 def check_sent_is_trained_on(sample, engine):
-    """What `engine`, SGLang-shaped, read and said is what `sample` trains on; nothing of a failed episode."""
+    """What `engine`, SGLang-shaped, read and said for `sample` is what it trains on; nothing of a failed episode. Returns
+    how many requests were for it."""
     from slime.utils.types import Sample
 
     if sample.status == Sample.Status.FAILED:
         assert sample.remove_sample and (sample.response_length, sample.loss_mask) == (0, [])
-        return
+        return 0
+    mine = [part for part in engine.asked if sample.tokens[: len(part[0])] == part[0]]
     prompt = len(sample.tokens) - sample.response_length
     trained, logprobs = [0] * len(sample.tokens), [0.0] * len(sample.tokens)
-    for asked, ids, probabilities in engine.asked:
+    for asked, ids, probabilities in mine:
         end = len(asked) + len(ids)
-        assert sample.tokens[: len(asked)] == asked
         assert sample.tokens[len(asked) : end] == ids
         trained[len(asked) : end] = [1] * len(ids)
         logprobs[len(asked) : end] = probabilities
     assert trained[:prompt] == [0] * prompt
     assert sample.loss_mask == trained[prompt:]
     assert sample.rollout_log_probs == logprobs[prompt:]
+    return len(mine)
 
 
 def sample_of(task, index=0, game="matching", group=0):
@@ -286,7 +288,7 @@ def play(args, sample, evaluation=False, run=run_in_fake_time, **params):
 def play_to_the_end(args, sample, **params):
     """The same, and on from each interruption."""
     sample = play(args, sample, **params)
-    while sample.status == sample.Status.ABORTED:
+    while not isinstance(sample, list) and sample.status == sample.Status.ABORTED:
         args.state.aborted = False
         sample = play(args, sample, **params)
     return sample

@@ -31,10 +31,12 @@ from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from tests import echo
-from tests.babbler import Babbler, Caller
+from tests.babbler import Babbler
 from tests.checkpoints import FAMILIES, chat_tokenizer
 from tests.fake_time import now, run_in_fake_time
 from tests.games.openreward.conftest import Solver, request, seating, serving
+from tests.rollout.test_tokens import SAID as SPOKEN
+from tests.rollout.test_tokens import SEATINGS, Talker, language
 from tests.settings import setting
 from tests.slime.support import (
     CONTEXT_TOKENS,
@@ -75,25 +77,27 @@ def test_what_goes_to_the_engine_is_what_is_trained_on_in_every_family(family, t
     assert "Play well." in tokenizer.decode(sample.tokens)
 
 
-@settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
-def test_what_goes_to_the_engine_is_what_is_trained_on(tokenizer, tasks, seed, thinking):
-    engine = SGLangShaped(tokenizer, seed, failing=0.05, aborting=0.2)
-    with slime(tokenizer, engine, model={"thinking": thinking}) as args:
-        sample = play_to_the_end(args, sample_of(tasks[seed % len(tasks)]))
-    check_sent_is_trained_on(sample, engine)
-    assert 0 < len(sample.tokens) <= CONTEXT_TOKENS
-    assert sample.remove_sample == (sample.status == Sample.Status.FAILED) and sample.reward is not None
-
-
-@settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), thinking=st.booleans())
-def test_what_goes_to_the_engine_in_a_dialogue_with_tools_is_what_is_trained_on(seed, thinking):
-    engine = SGLangShaped(WORDS, seed, failing=0.02, aborting=0.1, engine=Caller(WORDS, seed, echo.SPOKEN))
-    model = {"thinking": thinking, "turn_tokens": 300, "tool_tokens": 50}
-    with slime(WORDS, engine, context_tokens=20_000, games=ECHO, model=model) as args:
-        sample = play_to_the_end(args, sample_of(TASKS[seed % 4], game="tests.echo"), max_new_tokens=300)
-    check_sent_is_trained_on(sample, engine)
+@pytest.mark.parametrize("thinking", [False, True], ids=["", "thinking"])
+@pytest.mark.parametrize(("game", "seating"), SEATINGS)
+def test_what_goes_to_the_engine_is_what_is_trained_on(game, seating, thinking):
+    """Also where engines fail, and an interrupted episode goes on; that of two policies would start over."""
+    tokenizer, named = language(game, seating)
+    tasks, games = list(named.taskset.tasks("train", 8)), {"matching": None, game: named.parameters.model_dump()}
+    context_tokens, aborting = (
+        (20_000 if game == "tests.echo" else CONTEXT_TOKENS),
+        0.2 * (seating.count("policy") == 1),
+    )
+    model = {"thinking": thinking, "turn_tokens": 60, "tool_tokens": 50}
+    for seed in range(40):
+        engine = SGLangShaped(tokenizer, seed, 0.03, aborting, Talker(tokenizer, seed, SPOKEN[game]))
+        with slime(tokenizer, engine, context_tokens=context_tokens, games=games, model=model) as args:
+            played = play_to_the_end(args, sample_of(tasks[seed % 8], seed, game), max_new_tokens=60)
+        samples = played if isinstance(played, list) else [played]
+        parts = [check_sent_is_trained_on(sample, engine) for sample in samples]
+        assert sum(parts) == len(engine.asked) or samples[0].status == Sample.Status.FAILED
+        for sample in samples:
+            assert 0 < len(sample.tokens) <= context_tokens and sample.reward is not None
+            assert sample.remove_sample == (sample.status == Sample.Status.FAILED)
 
 
 @settings(max_examples=30, deadline=None)
