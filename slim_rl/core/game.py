@@ -59,6 +59,10 @@ class Game(ABC):
     step_seconds: float = 60.0
     """Time limit of each `observe` and `step`. An episode that exceeds it has failed."""
 
+    can_say: Callable[[str, str], bool] = staticmethod(lambda seat, text: True)
+    """(seat, text) -> whether its player can say exactly this text in one turn; `play()` sets it. A game in which a seat
+    has to say what another one made asks it first, or the maker wins by what nobody can say."""
+
     @property
     @abstractmethod
     def turn(self) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import UserError
-from slim_rl.core.message import Message, Tool, said, text_of
+from slim_rl.core.message import Message, Tool, said, text_of, without_thoughts
 
 
 class ContextFull(Exception):
@@ -48,6 +48,10 @@ class Player(ABC):
             PlayerFailed: the engine or service failed; the player is not at fault.
             ContextFull, Interrupted
         """
+
+    def can_say(self, text: str) -> bool:
+        """Whether others can hear exactly `text` in a turn of this player."""
+        return without_thoughts(text) == text
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:  # noqa: B027
         """Take into memory a turn of its own from before an interruption."""

@@ -17,6 +17,7 @@ class Forced(Player):
     def __init__(self, player: Player, rule: Rule):
         self._player, self._rule = player, rule
         self.recall, self.resume, self.close = player.recall, player.resume, player.close  # type: ignore[method-assign]
+        self.can_say = player.can_say  # type: ignore[method-assign]
         self.say, self.take_back, self.constrain = player.say, player.take_back, player.constrain  # type: ignore[method-assign]
 
     @property

@@ -76,6 +76,9 @@ class PolicyPlayer(Player):
         counts = Sampled(len(self._trace.token_ids) - len(turn), len(turn), generation.finish_reason == "length")
         return replace(self._renderer.parse([*beginning, *turn]), sampled=counts)
 
+    def can_say(self, text: str) -> bool:
+        return self._renderer.can_say(text, self._sampling.max_new_tokens)
+
     def recall(self, observation: Sequence[Message], message: Message) -> None:
         self._turns += 1
         if not self._trained:  # it has no trace to continue from

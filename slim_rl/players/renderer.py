@@ -106,9 +106,12 @@ class Renderer:
             ids.insert(0, self._think)
         text: list[int] = []
         calls: list[ToolCall] = []
+        last_end = max((i for i, token in enumerate(ids) if token == self._think_end), default=-1)
         while place < len(ids):
             if ids[place] == self._think:
-                place = self._end_of_thought(ids, place)
+                # After its end marker, else at the next tool call, as inference engines read it.
+                ends = place < last_end
+                place = _find(ids, self._think_end if ends else self._call, place) + ends
             elif ids[place] == self._think_end:
                 text, calls, place = [], [], place + 1
             elif ids[place] == self._call:
@@ -126,10 +129,10 @@ class Renderer:
                 return Message("assistant", "", (call,))
         return Message("assistant", spoken, tuple(calls))
 
-    def _end_of_thought(self, ids: list[int], place: int) -> int:
-        """Where a thought ends: after its end marker, else at the next tool call, as inference engines read it."""
-        end = _find(ids, self._think_end, place)
-        return end + 1 if end < len(ids) else _find(ids, self._call, place)
+    def can_say(self, text: str, max_tokens: int) -> bool:
+        """Whether a turn of at most `max_tokens` is read as exactly `text`."""
+        ids = self.turn("</think>\n\n" * self._begun + text)[:-1]
+        return len(ids) <= max_tokens and self.parse(ids).written == text
 
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip()

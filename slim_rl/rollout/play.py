@@ -21,6 +21,7 @@ async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> E
     An interrupted episode continues where it stopped; game and players are new, and its turns are repeated for them.
     An `EpisodeFailed` ends the episode as `failed`: it has no rewards and cannot be trained on.
     """
+    game.can_say = lambda seat, text: players[seat].can_say(text)
     try:
         await _recall(episode, game, players)
         for seat, trace in episode.traces.items():

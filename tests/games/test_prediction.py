@@ -143,6 +143,20 @@ def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, task
         assert played(taskset, tasks[0], program, "?")[0].rewards == {"author": 1, "predictor": -1}
 
 
+class Mute(Saying):
+    def can_say(self, text):
+        return "k>" not in text
+
+
+def test_an_author_that_prints_what_the_predictor_cannot_say_loses(taskset, tasks):
+    for program, author in (("print('1</thi' + 'nk>2')", -1), ("print('1<2')", 1)):
+        game = taskset.load(tasks[0])
+        players = {"author": Saying(program), "predictor": Mute("?")}
+        episode = asyncio.run(play(Episode("e", "g"), game, players))
+        assert episode.rewards == {"author": author, "predictor": -author}
+    assert played(taskset, tasks[0], "print('1</thi' + 'nk>2')", "?")[0].rewards["author"] == -1
+
+
 @pytest.mark.parametrize(
     ("prediction", "output", "right"),
     [

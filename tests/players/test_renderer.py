@@ -42,6 +42,13 @@ def tool(text):
 # Messages as tokens
 
 
+@pytest.mark.parametrize("text", ["1</thi" + "nk>2", "<think>", "</think>", "1<|im_end|>2", "<tool_call>", "a <think> b </think> c",
+                                  "[/THINK]", " 1", "1\n", "<|endoftext|>", "1 2 3 4 5 6 7 8 9", TURN, LOOK])  # fmt: skip
+def test_what_is_read_as_something_else_or_is_too_long_cannot_be_said(echo, text):
+    assert not echo.can_say(text, 9)
+    assert echo.can_say("1 < 2", 9) and echo.can_say("1\n2", 9) and echo.can_say("<thin", 9)
+
+
 @pytest.mark.parametrize("thinking", [False, True])
 def test_text_alone_is_rendered_as_qwen_does(words, thinking):
     renderer, end = renderer_for(words, thinking), "" if thinking else "<think>\n\n</think>\n\n"

@@ -76,7 +76,8 @@ class Prediction(Game):
             self._over = len(self._predictions) == self._parameters.predictors
 
     async def _printed(self) -> str | None:
-        """What the program prints; None if it does not end well, prints nothing or too much, or depends on more than itself.
+        """What the program prints; None if it does not end well, prints nothing, too much or what no predictor
+        can say, or depends on more than itself.
 
         Raises:
             GameFailed: the sandbox broke.
@@ -93,7 +94,8 @@ class Prediction(Game):
             ):
                 return None
             output = run.output
-        return output.strip()
+        output = output.strip()
+        return output if all(self.can_say(seat, output) for seat in self.seats[1:]) else None
 
     def rewards(self) -> Mapping[str, float]:
         """A program that cannot be asked about loses against every predictor; a predictor that gave no answer was wrong."""
