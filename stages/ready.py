@@ -31,6 +31,10 @@ def check(config: Config) -> None:
 
             find_reward(parameters.reward_function)
     check_checkpoints(config)
+    if any(service.max_cost_dollars is not None for service in config.services.values()):
+        from stages import estimate  # loads the players
+
+        estimate.check(config)
     services.check(config)
 
 

@@ -35,7 +35,7 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("profile", nargs="?", help="the name of a file in conf/, without .yaml")
     parser.add_argument(
-        "--set", action="extend", default=[], type=_settings, metavar="NAME=VALUE",
+        "--set", action="extend", default=[], type=settings, metavar="NAME=VALUE",
         help="parameters by dotted name, such as 'train.steps=10 seed=1'; may be repeated",
     )  # fmt: skip
     parser.add_argument("--experiment", metavar="NAME", help="run in a copy of the workspace, as a DVC experiment")
@@ -84,7 +84,7 @@ def finished(experiment: str) -> bool:
     return True
 
 
-def _settings(text: str) -> list[tuple[str, Any]]:
+def settings(text: str) -> list[tuple[str, Any]]:
     """Names and values. A space separates them only before another `NAME=`, so a value may have spaces: [4, 8]."""
     found = []
     for part in re.split(r"\s+(?=[A-Za-z_][\w.:/-]*=)", text.strip()):

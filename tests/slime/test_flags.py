@@ -28,14 +28,14 @@ from stages import base_model
 from tests.slime.checkpoints import qwen_checkpoint
 from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
 
-PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("qwen*.yaml")))]
+PROFILES = [None, *(path.stem for path in sorted((ROOT / "conf").glob("*gpu*.yaml")))]
 MEGATRON = (
     "megatron",
     *(f"megatron.training{part}" for part in ("", ".arguments", ".tokenizer", ".tokenizer.tokenizer")),
 )
 DENSE = ["qwen2.5-0.5B", "qwen2.5-7B", "qwen3-0.6B", "qwen3-4B", "qwen3-8B", "llama3.1-8B-Instruct"]
-HOSTED = "qwen3-4b-8gpu-openreward"
-"""The profile whose tasks come from a hosted environment, which asks for a key."""
+KEYED = ("qwen3-4b-8gpu-openreward", "dialop-gpt4.1-8gpu")
+"""Profiles with a hosted environment or partner, which asks for a key."""
 DOCUMENTED = ["--partial-rollout", "--use-rollout-routing-replay", "--rollout-top-p", "0.9"]
 """In docs/cluster.md, for `slime.arguments`."""
 
@@ -61,8 +61,8 @@ def left_over(flags):
     return [flag for flag in parsers().parse_known_args(flags)[1] if flag.startswith("--")]
 
 
-def test_there_are_seven_profiles():
-    assert len(PROFILES) == 1 + 7 and HOSTED in PROFILES
+def test_there_are_nine_profiles():
+    assert len(PROFILES) == 1 + 9 and set(KEYED) < set(PROFILES)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def begun(tmp_path, monkeypatch):
     return begin
 
 
-@pytest.mark.parametrize("profile", [profile for profile in PROFILES[1:] if profile != HOSTED])
+@pytest.mark.parametrize("profile", [profile for profile in PROFILES[1:] if profile not in KEYED])
 def test_a_profile_starts(profile, begun, tmp_path):
     """Its checkpoint's special tokens and template, SLIME's check of the model's shape, and SLIME's rollout."""
     parameters, base = begun(profile)
