@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -50,7 +51,9 @@ def main() -> None:
             )
             return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
-        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
+        # Not in an experiment's own folder; and with this Python, whose folder need not be on the user's path.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute()), "PATH": path}
         # In its own session, so that Ctrl-C reaches it through `end`, which gives it time.
         process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
         try:

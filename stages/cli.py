@@ -1,0 +1,42 @@
+"""slim-rl COMMAND: everything that the pipeline can be asked to do. `slim-rl COMMAND --help` says more.
+
+Exit codes: 0 done; 1 a sentence on standard error says what is wrong; 2 unknown arguments; 130 or a signal: interrupted,
+the same command goes on. `slim-rl run` ends with DVC's code, 255, where a stage failed.
+"""
+
+import os
+import runpy
+import sys
+
+COMMANDS = {
+    "init": ("stages.init", "a folder to work in: parameters, profiles, pipeline"),
+    "run": ("stages.run", "the pipeline, from the games to the report"),
+    "games": ("stages.listing", "the games, and who can play them"),
+    "profiles": ("stages.listing", "the experiments in conf/"),
+    "params": ("stages.listing", "all parameters with their defaults"),
+    "report": ("stages.analyze", "the report again, from the episodes that are there"),
+    "compare": ("stages.compare", "a page on several runs"),
+    "serve": ("flows.serve", "a local Prefect server with the deployments of prefect.yaml"),
+    "clean": ("stages.clean", "what runs have left in .work"),
+    "doctor": ("stages.doctor", "what this machine has, what is missing, what would be chosen"),
+}
+
+
+def main() -> None:
+    command = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if command in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        print(__doc__.strip(), *(f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items()), sep="\n")
+    elif command not in COMMANDS:
+        print(f"error: there is no command {command}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        sys.exit(2)
+    else:
+        module, _ = COMMANDS[command]
+        kept = [command] if module == "stages.listing" else []
+        sys.path.insert(0, os.getcwd())  # where games and agents of the user's own are
+        sys.argv = [f"slim-rl {command}", *kept, *sys.argv[2:]]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
