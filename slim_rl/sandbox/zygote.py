@@ -7,6 +7,7 @@ its neighbours.
 
 import atexit
 import gc
+import linecache
 import os
 import random
 import select
@@ -38,7 +39,8 @@ def main(readable: list[str], pure: bool) -> None:
     os.chdir("/")
     for module in PRELOADED + PRELOADED_PURE * pure:
         __import__(module)
-    site.setquit()  # exit() and quit(), as a started Python has them
+    for builtins in (site.setquit, site.sethelper, site.setcopyright):  # exit(), help(), as every Python has them
+        builtins()
     try:
         confine.drop_privileges()
         confinement = confine.Confinement(readable, pure)
@@ -112,6 +114,8 @@ def _become(
         except (SyntaxError, ValueError):
             os.write(told, NOT_COMPILED)
             raise
+        lines = program.decode(errors="replace").splitlines(keepends=True)
+        linecache.cache["main.py"] = len(program), None, lines, "main.py"
         os.close(told)  # from here on nothing it writes says anything of its status
         os._exit(_execute(code, objects))
     except BaseException as error:
@@ -149,6 +153,7 @@ def _execute(code: types.CodeType, objects: Iterable[object]) -> int:
     """Run a program as `python main.py` does; returns its exit code."""
     sys.argv = ["main.py"]
     sys.modules["__main__"] = module = types.ModuleType("__main__")
+    module.__dict__.update(__file__="main.py", __cached__=None, __annotations__={})
     status = 0
     kept = list(objects)  # noqa: F841
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import hashlib
 import os
 import resource
 import signal
@@ -16,8 +15,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from fixtures.marks import marked
 from slim_rl.core.errors import UserError
-from slim_rl.sandbox import Sandbox, SandboxConfig, grading, local
+from slim_rl.sandbox import Sandbox, SandboxConfig, local
 
 RUNS = 24
 
@@ -43,6 +43,11 @@ def run(sandbox, source, **kwargs):
         ("raise SystemExit", "ok", ""),
         ("print(42)\nexit()\nprint(43)", "ok", "42\n"),
         ("print(42)\nquit(3)", "error", "42\n"),
+        (
+            "import inspect\ndef f(): pass\nprint(__file__, inspect.getsource(f), help)",
+            "ok",
+            "main.py def f(): pass\n Type help() for interactive help, or help(object) for help about object.\n",
+        ),
         ("raise SystemExit(256)", "ok", ""),
         ("print(1)\nimport os\nos._exit(0)", "ok", ""),
         ("import warnings\nwarnings.warn('beware')", "ok", ""),
@@ -114,48 +119,10 @@ def test_a_hash_seed_determines_the_order_of_sets_and_each_interpreter_has_its_o
     assert here[0] == same[0] != other[0] and len({here[1], same[1], other[1]}) == 3
 
 
-SEARCH = """
-import ctypes, gc, hashlib
-libc = ctypes.CDLL(None, use_errno=True)
-libc.sbrk.restype = ctypes.c_void_p
-begin, rest = b"MARK" + b"ED:", "{rest}"  # this program never holds a whole mark
-step = 2**20
-near = {{id(thing) // step for thing in gc.get_objects()}} | {{libc.sbrk(0) // step - n for n in range(32)}}
-for chunk in sorted({{n + m for n in near for m in (-1, 0, 1)}}):
-    pages = []
-    for page in range(chunk * step, (chunk + 1) * step, 4096):
-        libc.access(ctypes.c_void_p(page), 0)
-        if ctypes.get_errno() != 14:  # EFAULT: nothing is there
-            pages.append(ctypes.string_at(page, 4096))
-    memory = b"".join(pages)
-    for part in memory.split(begin)[1:]:
-        if hashlib.sha256(part[:16]).hexdigest() == rest:
-            print("FOUND")
-"""
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_run_finds_anything_of_an_earlier_one(workers):
     """What earlier runs read, wrote and were, and a checker with what it expects, are searched for in all of memory."""
-    mark = "MARKED:" + "0123456789abcdef"
-    search = SEARCH.format(rest=hashlib.sha256(mark[7:].encode()).hexdigest())
-    check = f"def check(candidate):\n    assert candidate(1) == '{mark}' * 1000"
-
-    async def runs():
-        async with Sandbox(SandboxConfig(workers=workers)) as sandbox:
-            for _ in range(4):
-                await asyncio.gather(
-                    sandbox.run(f"x = '{mark}' * 1000\nprint(x)\nraise ValueError(x)"),
-                    sandbox.run("import sys\nsys.stdin.read(100)", stdin=mark * 1000),
-                    grading.check(sandbox, "def f(x): return 1", "f", "", check),
-                )
-                for _ in range(workers):
-                    yield await sandbox.run(search)
-
-    async def outputs():
-        return [(one.status, one.output) async for one in runs()]
-
-    assert set(asyncio.run(outputs())) == {("ok", "")}
+    assert set(asyncio.run(marked(workers, runs=24, every=8))) == {("ok", "")}
 
 
 def test_programs_run_at_once_and_no_more_than_there_are_workers():
