@@ -12,7 +12,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -161,7 +161,7 @@ async def _evaluate(config: Config, game: NamedGame, folder: Path, bill: "Bill")
         requests = one.requests()
         if one.name not in needed and not any("service:" in name for r in requests[:1] for name in r.seating):
             continue
-        episodes = await bill.play(requests, one.seating(), len(requests))
+        episodes = await bill.play(requests, await one.seating(), len(requests))
         if one.name in needed and episodes:
             played = [
                 replace(episode, episode_id=request.episode_id, game_id=request.task.game_id)
@@ -175,7 +175,7 @@ class Bill:
 
     def __init__(self, config: Config, most: bool):
         self._config, self._most = config, most
-        self._totals: dict[str, Counter[str]] = {}
+        self._totals: dict[str, dict[str, float]] = {}
         self._ledgers: dict[str, Ledger] = {}
 
     async def play(self, requests: Sequence[Request], seating: Seating, count: int) -> list[Episode]:
@@ -187,7 +187,7 @@ class Bill:
             if episode.status == "failed":
                 raise UserError(f"The game {episode.game} could not be played by scripts: {episode.error}.")
         for name, ledger in self._ledgers.items():
-            totals = self._totals.setdefault(name, Counter())
+            totals = self._totals.setdefault(name, defaultdict(float))
             totals["dialogues"] += count
             for key, number in ledger.totals.items():
                 totals[key] += number * count / len(played)
@@ -214,9 +214,9 @@ class Bill:
                 if limit
             }
             binds = max(hours, key=lambda limit: hours[limit], default="")
-            dollars = price and price.dollars(round(tokens[0]), 0, round(tokens[1]))
+            dollars = None if price is None else price.dollars(round(tokens[0]), 0, round(tokens[1]))
             yield Row(
-                stage, name, "at most" if self._most else "expected", totals["dialogues"], totals["calls"], sum(tokens),
+                stage, name, "at most" if self._most else "expected", round(totals["dialogues"]), totals["calls"], sum(tokens),
                 dollars, hours.get(binds, 0.0), binds,
             )  # fmt: skip
 
@@ -307,7 +307,11 @@ class _Rehearsal(Evaluation):
     ) -> Series:  # fmt: skip
         planned = super().series(name, tasks, seating, rules, arm, game, *others, **named)
         models: dict[str, Any] = dict.fromkeys(self.checkpoints) | dict(rules or {})
-        return replace(planned, seating=lambda: self.bill.seating(game or self.game, seating, models))
+
+        async def seat() -> Seating:
+            return self.bill.seating(game or self.game, seating, models)
+
+        return replace(planned, seating=seat)
 
 
 if __name__ == "__main__":
