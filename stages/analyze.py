@@ -10,7 +10,7 @@ import pandas as pd
 import yaml
 
 from slim_rl.analysis import page
-from slim_rl.analysis.figures import save
+from slim_rl.analysis.figures import health_figure, save
 from slim_rl.analysis.page import Provenance, plain
 from slim_rl.config import Config
 from slim_rl.core.parameters import flat
@@ -23,6 +23,7 @@ from slim_rl.studies import load_study, parameters_of
 from stages.dependencies import parameters_of_the_run
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
+TRAINING, HEALTH = REPORTS / "training", ("loss", "entropy", "entropy_loss", "kl", "kl_loss", "grad_norm")
 
 
 def main() -> None:
@@ -73,7 +74,10 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
     for title, figure in made.figures.items():
         save(figure, figures / f"{title}.svg")
         save(figure, prints / f"{title}.png")
-    tables = {**made.tables, **held_out(game)}
+    health = training_health()
+    if len(health):
+        save(health_figure(health), figures / "health.svg")
+    tables = {**made.tables, **held_out(game), **({"health": health} if len(health) else {})}
     for title, table in tables.items():
         write_text(data / f"{title}.csv", table.to_csv(index=False))
     text = page.render(
@@ -84,10 +88,18 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
         question=made.question,
         verdict=made.verdict,
         data_path=data,
+        health=len(health) > 0,
         **made.values,
     )
     write_text((REPORTS if alone else data) / "report.html", text)
     return {**made.metrics, "verdict": made.verdict, "study": study, "game": game.name}
+
+
+def training_health() -> pd.DataFrame:
+    """Loss, KL, entropy and gradient norm by training step, those that were logged: `step`, and a column for each."""
+    files = sorted(TRAINING.rglob("*.tsv"))
+    curves = [pd.read_csv(path, sep="\t").set_index("step")[path.stem] for path in files if path.stem in HEALTH]
+    return pd.concat(curves, axis=1).reset_index() if curves else pd.DataFrame()
 
 
 def held_out(game: NamedGame) -> dict[str, pd.DataFrame]:

@@ -42,12 +42,12 @@ def choose(
     people: pd.DataFrame | None = None,
     first: str | None = None,
 ) -> list[tuple[str, Any]]:
-    """Episodes by fixed rules: both models on tasks from the greatest loss to the greatest gain, people's games,
-    and episodes of training from the worst to the best of a step.
+    """Episodes by fixed rules: both models on a typical task, then on tasks from the greatest loss to the greatest gain;
+    people's games; and episodes of training from the worst to the best of a step.
 
     Args:
         base: this and the others have a row an episode: `episode_id`, `game_id`, `step`, `reward` and more.
-        first: a task that comes first, besides those.
+        first: the typical task; by default that with the median gain.
 
     Returns:
         Of each episode the player, as in `Shown`, and its row.
@@ -58,8 +58,9 @@ def choose(
     }
     gains = (models["trained"]["reward"] - models["base"]["reward"]).dropna().rename_axis("task").reset_index()
     chosen: list[tuple[str, Any]] = []
-    tasks = _spread(gains.sort_values(["reward", "task"]), TASKS)["task"]
-    for task in dict.fromkeys([*([first] if first else []), *tasks]):
+    gains = gains.sort_values(["reward", "task"])
+    typical = [first] if first else gains["task"].iloc[len(gains) // 2 :][:1]
+    for task in dict.fromkeys([*typical, *_spread(gains, TASKS)["task"]]):
         chosen += [(name, next(frame.loc[[task]].itertuples(index=False))) for name, frame in models.items()]
     if people is not None:
         chosen += [("humans", row) for row in _ranked(people, PER_STEP * 4)]

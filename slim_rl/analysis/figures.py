@@ -4,6 +4,7 @@ Colour never carries a meaning alone. A function that makes a figure runs `with_
 """
 
 import html
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -112,6 +113,21 @@ def question_reward_figure(binned: pd.DataFrame, path: pd.DataFrame, noun: str) 
     legend(right, 2)
     left.set(xlabel=f"{noun}s in a held-out game", ylabel="mean reward")
     right.set(xlabel=f"mean {noun}s of a training step")
+    return figure
+
+
+@with_style
+def health_figure(curves: pd.DataFrame) -> Figure:
+    """A small panel for each column over `step`."""
+    names = [name for name in curves if name != "step"]
+    figure = Figure((WIDTH, 0.4 + 1.1 * math.ceil(len(names) / 2)), layout="constrained")
+    panels = figure.subplots(math.ceil(len(names) / 2), 2, squeeze=False, sharex=True).ravel()
+    for axes, name in zip(panels, names, strict=False):
+        axes.plot(curves["step"], curves[name], color=BLUE, linewidth=0.8)
+        axes.set_title(name.replace("_", " "))
+        whole_numbers(axes)
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
     return figure
 
 

@@ -43,7 +43,7 @@
     document.getElementById("count").textContent =
       found.length + " of " + data.episodes.length + " episodes" + (found.length > LIMIT ? "; the first " + LIMIT + " are listed" : "");
     list.replaceChildren(...found.slice(0, LIMIT).map((e) => {
-      const label = who(e) + ": reward " + number(e.reward) + (e.label ? ", " + e.label : "");
+      const label = who(e) + ": reward " + number(e.reward) + (e.label ? ", " + e.label : "") + " (" + e.game + ")";
       const link = element("a", {href: "#dialogue=" + encodeURIComponent(e.id), "data-id": e.id}, label);
       return element("li", {}, link);
     }));
@@ -94,11 +94,11 @@
   }
 
   function open() {
-    const episode = linked();
+    const asked = /^#dialogue=/.test(location.hash), episode = asked ? linked() : data.episodes[0];
     mark();
     if (!episode) {
-      view.replaceChildren(element("p", {class: "caption"}, /^#dialogue=/.test(location.hash) ?
-        "That episode is not in this sample." : "Choose an episode from the list."));
+      view.replaceChildren(element("p", {class: "caption"},
+        asked ? "That episode is not in this sample." : "This sample has no episodes."));
       return;
     }
     const other = {base: "trained", trained: "base"}[episode.player];

@@ -17,7 +17,9 @@ from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
 from slim_rl.studies.asking.transplant import ARMS, MODELS, Transplant
 
-CURVES = ("reward", "question_count", "useful_cells", "answers", "truncated", "errors")
+CURVES = (
+    "reward", "question_count", "useful_cells", "answers", "message_count", "malformed_count", "truncated", "errors",
+)  # fmt: skip
 """What is followed over training."""
 VARIED = {
     "patience": "the partner's patience",
@@ -79,6 +81,13 @@ class Findings:
         """Training steps in which the rewards of no group differed, so that there was nothing to learn from."""
         rewards = self.training.episodes.groupby(["step", "game_id"])["reward"]
         return int((~(rewards.max() > rewards.min()).groupby("step").any()).sum())
+
+    @cached_property
+    def malformed(self) -> tuple[float, float]:
+        """Share of the messages of training that were malformed, in the first and in the last WINDOW steps."""
+        counts = self.training.episodes.groupby("step")[["malformed_count", "message_count"]].sum()
+        first, last = counts.head(WINDOW).sum(), counts.tail(WINDOW).sum()
+        return first.iloc[0] / max(first.iloc[1], 1), last.iloc[0] / max(last.iloc[1], 1)
 
     @cached_property
     def varied(self) -> list[str]:

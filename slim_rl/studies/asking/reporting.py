@@ -137,7 +137,7 @@ _COLUMNS = (
     Column("Reward: trained model", "trained.reward"),
     Column("Reward: base, told not to stop", "base-asks-on.reward"),
     Column("Reward: the same, unknown scores alone", "base-asks-unknown.reward"),
-    Column("Reward: optimal asker", "optimal.reward"),
+    Column("Reward: two-step asker", "optimal.reward"),
     Column("Trained less told not to stop", "comparison.over_asking_on", "+.3f"),
     Column("Trained less the same, unknown scores alone", "comparison.over_asking_unknown", "+.3f"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
@@ -152,9 +152,11 @@ _COLUMNS = (
     Column("Asks more", "transplant.asks_more", "+.3f"),
     Column("Asks better", "transplant.asks_better", "+.3f"),
     Column("Uses answers better", "transplant.uses_answers_better", "+.3f"),
+    Column("Malformed messages: base model", "base.malformed", ".1%"),
+    Column("Malformed messages: trained model", "trained.malformed", ".1%"),
     Column("Out of turns", "trained.truncated", ".1%"),
     *CORRELATIONS,
 )
 _POINTS = (Point("", "base.reward", "trained.reward", "optimal.reward"),)
 _CURVES = {"reward": "reward", "question_count": "questions a game"}
-_MARK = "The diamond is the optimal asker."
+_MARK = "The diamond is the two-step asker."

@@ -219,15 +219,15 @@ def judge(found: Evidence) -> Verdict:
             f"{found.leak.mean:.3f} more than its view is worth; asking earns the best player {found.room.mean:.3f}. {said}"
         )
     elif earns and asks and causes and beats_a_rule and not beats_a_rule.met:
-        outcome, rule = "no better than a rule", "the base model that is told not to stop, which takes no training"
-        text = f"Not supported: it is not shown to earn more than {rule}. {said}"
+        outcome, does = "no better than a rule", _does(found.over_asking_on, found.reward_trained)
+        text = f"Not supported: a base model with one hand-written rule, not to stop, {does}. {said}"
     elif earns and asks and causes:
         what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
-        best = "The best player" if math.isnan(found.choice.mean) else "Near-optimal asking"
+        best = "The best player" if math.isnan(found.choice.mean) else "The two-step asker, a script,"
         text = f"Supported: the model learnt {what}. {said} {best} earns {found.reward_best:.3f}."
         if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
-            rules = "a base model that is told not to stop, and to ask for unknown scores alone"
-            text += f" But {rules}, is not shown to earn less."
+            does = _does(found.over_asking_unknown, found.reward_trained)
+            text += f" A base model with two hand-written rules {does}: it does not stop, and asks for unknown scores alone."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
@@ -241,6 +241,12 @@ def judge(found: Evidence) -> Verdict:
         )
     choices = [criterion for criterion in (beats_a_rule, follows, chooses) if criterion]
     return Verdict(outcome, text, (*requirements, *choices))
+
+
+def _does(trained_over: Estimate, trained: float) -> str:
+    """How another player does beside the trained model, which earns `trained`, and by `trained_over` more than it."""
+    how = "does better" if trained_over.high < 0 else "does about as well"
+    return f"{how} ({trained - trained_over.mean:.3f} against {trained:.3f})"
 
 
 def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:

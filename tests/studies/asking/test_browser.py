@@ -33,6 +33,17 @@ def test_it_fits_the_screen_and_all_can_read_it(open_page, width, scheme):
     assert serious_violations(page) == []
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_opens_on_the_typical_pair_and_breaks_no_number(open_page, width):
+    page = open_page(width)
+    board = page.locator(".shown .pair").get_attribute("data-task")
+    expect(page.locator("#episode h3")).to_have_text(f"Task {board}")
+    expect(page.locator("#episode .chat")).to_have_count(2)
+    assert board in page.locator("#episodes a").first.inner_text()
+    lines = "spans => spans.map(span => span.getClientRects().length)"
+    assert set(page.locator("td span").evaluate_all(lines)) <= {0, 1}  # those that are folded have none
+
+
 def test_filters_and_search(open_page):
     page = open_page()
     count = page.locator("#count")
