@@ -24,8 +24,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
     """
     train, slime, model = parameters.train, parameters.slime, parameters.model
-    several = any(game.seating.count("policy") > 1 for game in parameters.games.values())
-    if several and "--partial-rollout" in slime.arguments:
+    if parameters.several_policies and "--partial-rollout" in slime.arguments:
         raise UserError(
             "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
         )

@@ -86,11 +86,6 @@ class Context:
         seed = sampling_params.get("sampling_seed", self.parameters.seed)
         return Seating(self._games, {**self._frozen, **services, "policy": policy}, seed)
 
-    @cached_property
-    def several_policies(self) -> bool:
-        """Whether some game seats the policy more than once, so that an episode fills several samples."""
-        return any(game.seating.count("policy") > 1 for game in self.parameters.games.values())
-
     @property
     def plays_again(self) -> bool:
         """Whether a failed episode is worth another try: not in an outage, in which a whole group has failed."""

@@ -15,6 +15,7 @@ from slime.utils.misc import load_function
 from slime.utils.types import Sample
 
 from slim_rl.slime.context import Context
+from slim_rl.slime.samples import flat
 
 Group = list[Sample] | list[list[Sample]]
 
@@ -48,7 +49,7 @@ class Players:
                     await asyncio.sleep(1)
                 for samples in groups:
                     group = await sglang_rollout.generate_and_rm_group(self._args, samples, params.copy())
-                    if any(sample.status == Sample.Status.ABORTED for sample in _flat(group)):
+                    if any(sample.status == Sample.Status.ABORTED for sample in flat(group)):
                         self._source.add_samples([group])
                     else:
                         await self.played.put(group)
@@ -71,8 +72,4 @@ async def _rollout(args: Any, data_source: Any) -> RolloutFnTrainOutput:
             kept.append(group)
         else:
             drops.on_dynamic_filter_drop(outcome.reason)
-    return RolloutFnTrainOutput(samples=sorted(kept, key=lambda group: _flat(group)[0].index), metrics=drops.collect())
-
-
-def _flat(group: Group) -> list[Sample]:
-    return [one for sample in group for one in (sample if isinstance(sample, list) else [sample])]
+    return RolloutFnTrainOutput(samples=sorted(kept, key=lambda group: flat(group)[0].index), metrics=drops.collect())

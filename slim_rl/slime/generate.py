@@ -49,7 +49,7 @@ async def generate(
     if streak.reaches(limit, episode.status != "failed", now, seconds):
         raise UserError(f"{episode.game}: {streak.count} episodes failed in a row, the last with: {episode.error}")
     # SLIME expects one shape of all groups, also of those where only one of two policies had a turn.
-    return samples if context.several_policies and episode.status != "aborted" else samples[0]
+    return samples if context.parameters.several_policies and episode.status != "aborted" else samples[0]
 
 
 async def _play(

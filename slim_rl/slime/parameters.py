@@ -33,6 +33,11 @@ class RunParameters(Section):
             for name, values in games.items()
         }
 
+    @property
+    def several_policies(self) -> bool:
+        """Whether some game seats the policy more than once, so that an episode fills several samples."""
+        return any(game.seating.count("policy") > 1 for game in self.games.values())
+
     @classmethod
     def of(cls, config: Section) -> "RunParameters":
         return cls.model_validate(config, from_attributes=True)

@@ -64,9 +64,12 @@ def played(sample: Sample, number: int = 0) -> Played:
     return sample.metadata.get(PLAYED) or Played(Episode(f"foreign/{number}", "", status="failed"), "")
 
 
+def flat(samples: Iterable[Sample | list[Sample]]) -> list[Sample]:
+    """The samples of all seats."""
+    return [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
+
+
 def episodes(samples: Iterable[Sample | list[Sample]]) -> list[Episode]:
     """The samples' episodes, each once."""
-    flat = [s for sample in samples for s in (sample if isinstance(sample, list) else [sample])]
-    return list(
-        {e.episode_id: e for number, sample in enumerate(flat) for e in [played(sample, number).episode]}.values()
-    )
+    every = [played(sample, number).episode for number, sample in enumerate(flat(samples))]
+    return list({episode.episode_id: episode for episode in every}.values())
