@@ -57,12 +57,10 @@ class Policy:
     @classmethod
     def sglang(cls, url: str, checkpoint: str | Path, max_context_tokens: int, **options: Any) -> "Policy":
         """A checkpoint that an SGLang server at `url` serves; only its tokenizer is read here. Raises UserError."""
-        from transformers import AutoTokenizer
-
-        from slim_rl.engines.model import checkpoint_folder
+        from slim_rl.engines.model import checkpoint_folder, load_tokenizer
         from slim_rl.engines.sglang import SGLangEngine
 
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(str(checkpoint)))
+        tokenizer = load_tokenizer(checkpoint_folder(str(checkpoint)))
         return cls(SGLangEngine(url, max_context_tokens), tokenizer, **options)
 
     def maker(self) -> PlayerMaker:

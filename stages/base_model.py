@@ -6,11 +6,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from transformers import AutoTokenizer
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
-from slim_rl.engines.model import checkpoint_folder, load_gguf, load_model
+from slim_rl.engines.model import (
+    check_weights,
+    checkpoint_config,
+    checkpoint_folder,
+    load_gguf,
+    load_model,
+    load_tokenizer,
+)
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
@@ -47,7 +53,9 @@ def copy_given(config: Config) -> None:
         save_model(OUTPUT, model, tokenizer)
     else:
         folder = checkpoint_folder(config.model.base)
-        renderer_of(config.model, AutoTokenizer.from_pretrained(folder))
+        checkpoint_config(str(folder))
+        renderer_of(config.model, load_tokenizer(folder))
+        load_model(folder) if config.train.backend == "local" else check_weights(folder)
         copy_checkpoint(folder, OUTPUT)
 
 

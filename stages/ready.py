@@ -80,12 +80,21 @@ def check_checkpoints(config: Config) -> None:
         if not (path.exists() or on_the_hub):
             raise UserError(f"There is no checkpoint {name}.")
     if named:
-        from slim_rl.engines.model import checkpoint_config  # loads torch
+        from slim_rl.engines.local import check_kind  # loads torch
+        from slim_rl.engines.model import check_weights, checkpoint_config, load_tokenizer
+        from slim_rl.players.renderer import renderer_of
         from slim_rl.runtime.team import team_size
         from slim_rl.training.memory import check_trainable
 
         kinds = {name: checkpoint_config(name) for name in named}
         base, local = config.model.base, config.train.backend == "local"
+        for name in named:
+            if Path(name).is_dir():
+                renderer_of(config.model, load_tokenizer(name))
+                if list(Path(name).glob("*.safetensors*")):
+                    check_weights(Path(name))
+            if local or name in frozen:
+                check_kind(kinds[name])
         if base != "tiny" and config.warmstart.checkpoint:
             check_trainable(base, kinds[base], processes=team_size(config.processes))
         if base != "tiny" and local:

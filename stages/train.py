@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 from dvclive import Live
-from transformers import AutoTokenizer
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model
+from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model, load_tokenizer
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.players.services import Services, ledgers
@@ -149,7 +148,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
 
 async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:
     made = config.model
-    renderer = renderer_of(made, AutoTokenizer.from_pretrained(BASE))
+    renderer = renderer_of(made, load_tokenizer(BASE))
     for name, game in games.items():
         await check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
@@ -209,7 +208,7 @@ def publish_snapshots(folder: Path) -> None:
     SNAPSHOTS.mkdir(parents=True)
     for snapshot in sorted((folder / "snapshots").glob("step-*")):
         copy_checkpoint(snapshot, SNAPSHOTS / snapshot.name)
-        AutoTokenizer.from_pretrained(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
+        load_tokenizer(BASE).save_pretrained(SNAPSHOTS / snapshot.name)
 
 
 if __name__ == "__main__":

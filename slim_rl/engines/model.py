@@ -1,11 +1,15 @@
 """Loads checkpoints."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from safetensors import SafetensorError
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -20,6 +24,8 @@ from slim_rl.core.errors import UserError
 
 disable_progress_bar()  # our own long work has bars of its own
 
+_PLAIN: dict[str, Any] = {"trust_remote_code": False}
+"""A checkpoint that brings code of its own is refused; without this, transformers asks at the terminal."""
 _GGUF_NEEDS = {"gguf": "gguf==0.19.0", "accelerate": "accelerate==1.15.0"}
 
 
@@ -55,10 +61,33 @@ def checkpoint_config(name: str) -> PreTrainedConfig:
     if is_gguf := file.suffix == ".gguf":
         _check_gguf(file)
     folder = file.parent if is_gguf else checkpoint_folder(name, weights=False)
-    try:
-        return AutoConfig.from_pretrained(folder, **({"gguf_file": file.name} if is_gguf else {}))
-    except Exception as error:  # what a broken GGUF file raises, no library says
-        raise UserError(f"{name} is not a checkpoint that can be loaded: {_reason(error)}") from error
+    with _opening(name):
+        kind = AutoConfig.from_pretrained(folder, **_PLAIN, **({"gguf_file": file.name} if is_gguf else {}))
+    if not is_gguf and (quantised := getattr(kind, "quantization_config", None)):
+        named = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        raise UserError(
+            f"{name} is quantised{f' ({named})' * bool(named)} and cannot be trained; take the plain checkpoint."
+        )
+    return kind
+
+
+def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint folder. Raises UserError: it cannot be read."""
+    with _opening(folder):
+        return AutoTokenizer.from_pretrained(folder, **_PLAIN)  # type: ignore[no-any-return]
+
+
+def check_weights(folder: Path) -> None:
+    """Raises UserError: a file of weights is damaged, or there is none; only their headers are read."""
+    files = sorted(folder.glob("*.safetensors"))
+    with _opening(folder):
+        for index in folder.glob("*.safetensors.index.json"):
+            files += [folder / name for name in json.loads(index.read_text())["weight_map"].values()]
+        for file in dict.fromkeys(files):
+            with safe_open(file, "pt"):
+                pass
+    if not files and not list(folder.glob("pytorch_model*.bin")):
+        raise UserError(f"The checkpoint folder {folder} has no weights (*.safetensors).")
 
 
 def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -70,11 +99,20 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         UserError: there is no such checkpoint, or it has no tokenizer.
     """
     folder = checkpoint_folder(str(name))
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"{name} is not a checkpoint that can be loaded: {_reason(error)}") from error
+    checkpoint_config(str(folder))
+    tokenizer = load_tokenizer(folder)
+    check_weights(folder)
+    options: dict[str, Any] = {
+        "attn_implementation": "sdpa",
+        "ignore_mismatched_sizes": True,
+        "output_loading_info": True,
+    }
+    with _opening(name):
+        model, loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_PLAIN)
+    # transformers warns, and draws what is missing at random.
+    beyond = [key for key in loaded["unexpected_keys"] if ".layers." in key and not key.endswith("inv_freq")]
+    if wrong := sorted([*loaded["missing_keys"], *beyond, *(key for key, *_ in loaded["mismatched_keys"])]):
+        raise UserError(f"The weights of {name} are not those of its config.json; see {wrong[0]}.")
     _check_weights(model, name)
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer  # type: ignore[arg-type]
 
@@ -86,11 +124,9 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         UserError: there is no such file, it cannot be read, or a package for it is not installed.
     """
     _check_gguf(file)
-    try:
+    with _opening(file, "a GGUF file"):
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    except Exception as error:  # what a broken file raises, no library says
-        raise UserError(f"{file} is not a GGUF file that can be loaded: {_reason(error)}") from error
     _check_weights(model, file)
     # The weights are plain numbers now, but as long as these are there, transformers refuses to save them.
     model.hf_quantizer = None  # type: ignore[assignment]
@@ -112,5 +148,12 @@ def _check_gguf(file: Path) -> None:
         raise UserError(f"There is no file {file}.")
 
 
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+@contextmanager
+def _opening(name: str | Path, kind: str = "a checkpoint") -> Iterator[None]:
+    """Around libraries that open a user's file. They do not say what they raise; it may be a bare Exception."""
+    try:
+        yield
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        reason = first if isinstance(error, OSError | ValueError) else f"{type(error).__name__} {first}"
+        raise UserError(f"{name} is not {kind} that can be loaded: {reason.rstrip(' .')}.") from error

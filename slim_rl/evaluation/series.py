@@ -82,10 +82,8 @@ class Models:
         self._server.close()
 
     def load(self, checkpoint: Path) -> tuple[Engine, Renderer]:
-        from transformers import AutoTokenizer
-
         from slim_rl.engines.local import LocalEngine
-        from slim_rl.engines.model import load_model
+        from slim_rl.engines.model import load_model, load_tokenizer
         from slim_rl.engines.sglang import SGLangEngine
         from slim_rl.players.renderer import renderer_of
 
@@ -94,7 +92,7 @@ class Models:
             model, tokenizer = load_model(checkpoint)
             engine = LocalEngine(model, turn=self.turn)
         else:
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+            tokenizer = load_tokenizer(checkpoint)
             engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
             self._clients.push_async_callback(engine.close)
         return engine, renderer_of(self._model, tokenizer)

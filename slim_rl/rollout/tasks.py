@@ -2,6 +2,7 @@
 
 import json
 from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, islice
@@ -105,7 +106,8 @@ class TaskFile(Sequence[Task]):
             yield from ((number, self._parquet.row(number)) for number in range(self._parquet.rows))
             return
         with self._path.open("rb") as file:
-            place = 0
+            place = len(BOM_UTF8) if file.read(3) == BOM_UTF8 else 0
+            file.seek(place)
             for line in file:
                 if line.strip():
                     yield place, line
@@ -160,7 +162,8 @@ def _task(row: Any) -> Task:
     state = json.loads(state) if isinstance(state, str) else state
     if not isinstance(state, dict):
         raise ValueError("its game_state is not a JSON object")
-    game_id, prompt = row["game_id"], row.get("prompt", "")
+    state = {name: value for name, value in state.items() if value is not None}  # a table fills rows with null
+    game_id, prompt = row["game_id"], row.get("prompt") or ""
     if not isinstance(game_id, str) or not game_id or "/" in game_id:
         raise ValueError(f"its game_id is {game_id!r}; it must be text, not empty and without a slash")
     if not isinstance(prompt, str):

@@ -1,10 +1,13 @@
 """Files that are there whole or not at all."""
 
 import errno
+import gzip
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from slim_rl.core.errors import UserError
 
@@ -40,6 +43,37 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows, by number, of a table in Parquet, JSON lines or a JSON list, the latter two also compressed (.gz). A value that is null
+    is missing: pandas fills a row with them.
+
+    Raises:
+        UserError: the file cannot be read, or a row is no JSON object; the sentence names the line.
+    """
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq  # a second
+
+            rows = [json.loads(json.dumps(row, default=str)) for row in pq.read_table(path).to_pylist()]
+        else:
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", encoding="utf-8-sig") as file:
+                text = file.read()
+            is_list = text.lstrip().startswith("[") and path.suffixes[:1] == [".json"]
+            rows = json.loads(text) if is_list else text.split("\n")
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read as JSON lines or a table: {str(error).splitlines()[0]}.") from None
+    for number, row in enumerate(rows, start=1):
+        try:
+            value = json.loads(row) if isinstance(row, str) and row.strip() else row
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number} is not JSON: {error}.") from None
+        if isinstance(value, dict):
+            yield number, {name: cell for name, cell in value.items() if cell is not None}
+        elif not isinstance(value, str) or value.strip():
+            raise UserError(f"{path}, line {number} is not a JSON object.")
 
 
 def write_text(path: Path, text: str) -> None:

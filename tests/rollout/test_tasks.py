@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -53,6 +54,18 @@ def test_jsonl_and_parquet_hold_the_same_tasks(tmp_path, name, parameters):
     assert list(one) == list(two) == tasks
     assert (len(one), one[3], one[-1], one[1:3]) == (5, tasks[3], tasks[4], tasks[1:3])
     assert [everything_read(game, task) for task in one] == [everything_read(game, task) for task in two]
+
+
+def test_a_file_that_pandas_has_written_has_the_same_tasks(tmp_path):
+    """It fills rows with null and may begin with a byte order mark."""
+    game = game_of("kuhn", seating=["policy", "policy"])
+    tasks = list(game.taskset.tasks("train", 3))
+    write_tasks(tmp_path / "a.jsonl", tasks)
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    filled = [{**row, "game_state": {**row["game_state"], "other": None}, "note": None} for row in rows]
+    (tmp_path / "b.jsonl").write_text("\ufeff" + "\n\n".join(map(json.dumps, filled)), encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(filled), tmp_path / "b.parquet")
+    assert list(TaskFile(tmp_path / "b.jsonl", game)) == list(TaskFile(tmp_path / "b.parquet", game)) == tasks
 
 
 def test_the_file_of_a_game_has_its_name_and_format(tmp_path):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from slim_rl.core.errors import UserError
@@ -16,6 +15,7 @@ from slim_rl.core.game import Purpose, Task, Taskset, seed_of
 from slim_rl.games.agent.door import Door
 from slim_rl.games.agent.game import SEAT, AgentGame
 from slim_rl.games.agent.parameters import Parameters
+from slim_rl.runtime.files import read_rows
 from slim_rl.runtime.imports import function_at
 
 HELD_OUT = 5
@@ -67,24 +67,13 @@ class Agents(Taskset):
         path = own if held_out and own else self.parameters.tasks
         assert path is not None
         seen: set[str] = set()
-        for number, line in enumerate(_lines(path), start=1):
-            try:
-                task = json.loads(line)
-                name = str(task.get("id", number)).replace("/", "-")
-            except (ValueError, AttributeError, RecursionError):
-                raise UserError(f"games.{self.name}.tasks: {path}, line {number} is no JSON object.") from None
+        for number, task in read_rows(path):
+            name = str(task.get("id", number)).replace("/", "-")
             if name in seen:
                 raise UserError(f"games.{self.name}.tasks: {path}, line {number} has the id {name} again.")
             seen.add(name)
             if own or (seed_of("held out", name) % HELD_OUT == 0) == held_out:
                 yield Task(f"{purpose}-{name}", "", {"task": task})
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON lines: {error}.") from None
 
 
 async def _function(run: Any, task: Mapping[str, Any], url: str, key: str) -> Any:

