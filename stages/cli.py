@@ -14,6 +14,7 @@ COMMANDS = {
     "games": ("stages.listing", "the games, and who can play them"),
     "profiles": ("stages.listing", "the experiments in conf/"),
     "params": ("stages.listing", "all parameters with their defaults"),
+    "estimate": ("stages.estimate", "what a run will cost: calls, tokens, dollars, hours"),
     "report": ("stages.analyze", "the report again, from the episodes that are there"),
     "compare": ("stages.compare", "a page on several runs"),
     "serve": ("flows.serve", "a local Prefect server with the deployments of prefect.yaml"),

@@ -129,5 +129,5 @@ async def _refusals(request: web.Request, handler: Any) -> web.StreamResponse:
     except Refusal as refusal:
         return web.json_response(refusal.body, status=refusal.status)
     except web.HTTPException as error:
-        refusal = Refusal(f"{error.reason}: {request.method} {request.path}.", "invalid_request", error.status)
-        return web.json_response(refusal.body, status=error.status)
+        body = Refusal(f"{error.reason}: {request.method} {request.path}.", "invalid_request", error.status).body
+        return web.json_response(body, status=error.status)

@@ -183,9 +183,9 @@ class AgentGame(Game):
 
     def _count_again(self, request: Request) -> None:
         """Count the tokens that the model sampled and that a new sequence has as context."""
-        said = [turn for sequence in self._sequences for turn in turns_of(sequence.messages) if turn.sampled]
+        said = [turn for sequence in self._sequences for turn in turns_of(sequence.messages)]
         for turn in turns_of(request.messages):
-            self._encoded_again += next((other.sampled.tokens for other in said if same(turn, other)), 0)
+            self._encoded_again += next((s.tokens for other in said if (s := other.sampled) and same(turn, other)), 0)
 
     def _end(self, running: asyncio.Task[Any]) -> None:
         error = running.exception()
