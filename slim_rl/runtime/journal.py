@@ -8,12 +8,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import writing
 
-T = TypeVar("T")
 _NAMED_LINES = 50
 
 
@@ -51,9 +50,9 @@ def append_line(path: Path, value: Any) -> None:
 
 def read_lines(
     path: Path,
-    read: Callable[[Any], T] = lambda value: value,
-    loss: Callable[[list[T], int], str] = lambda values, damaged: "What they held is lost.",
-) -> list[T]:
+    read: Callable[[Any], Any] = lambda value: value,
+    loss: Callable[[list[Any], int], str] = lambda values, damaged: "What they held is lost.",
+) -> list[Any]:
     """All values, but for those that were being written when their process was killed.
 
     Args:
