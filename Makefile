@@ -11,10 +11,14 @@ GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(
 $(foreach name,$(filter-out $(VARIABLES) MAKE%,$(GIVEN)),$(error there is no variable $(name); there are $(VARIABLES)))
 SETTINGS = $(if $(SET),--set '$(subst ','\'',$(SET))')
 
-.PHONY: repro real test quick test-slime slime-dir seeds controls compare lint serve clean
+.PHONY: help repro real test quick test-slime slime-dir seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
-# A profile of conf/, single parameters, and arguments for `dvc repro` may be given:
+# The targets, each with the first line of what is said above it.
+help:
+	@awk '/^# /{if (!said) said = substr($$0, 3)} /^[a-z-]+:/{if (said) printf "%-12s %s\n", substr($$1, 1, length($$1) - 1), said} !/^#/{said = ""}' Makefile
+
+# The pipeline, from nothing to reports/report.html. A profile of conf/, parameters and arguments for `dvc repro`:
 #     make repro PROFILE=kuhn SET="train.steps=10 games.kuhn.max_turns=6" DVC_ARGS="--force train"
 repro: .venv/installed
 	python -m stages.run $(PROFILE) $(SETTINGS) --dvc="$(DVC_ARGS)"
@@ -35,6 +39,7 @@ real: .venv/installed-smollm2
 serve: .venv/installed
 	@exec python -m flows.serve
 
+# All tests.
 # The report is tested in Debian's Chromium, the sandbox with bubblewrap and without. What cannot be installed is not
 # tested; those tests are skipped and say why.
 test: .venv/installed
@@ -81,13 +86,14 @@ clean: .venv/installed
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# More evidence than one run: five seeds, and controls on which the verdict must be another one, three seeds each. Each
-# seed takes as long as `make repro`, a control less; `make compare` puts them on one page.
 CONTROLS = control-ignorant control-sees-all control-price control-leak
+
+# More evidence than one run: five seeds. Each takes as long as `make repro`.
 seeds: .venv/installed
 	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed $(SETTINGS) \
 		--experiment $(addsuffix -,$(PROFILE))seed-$$seed || exit 1; done
 
+# Experiments on which the verdict must be another one, three seeds each; each takes less than `make repro`.
 controls: .venv/installed
 	for profile in $(CONTROLS); do for seed in 0 1 2; do python -m stages.run $$profile --set seed=$$seed $(SETTINGS) \
 		--experiment $$profile-$$seed || exit 1; done; done
