@@ -172,6 +172,28 @@ def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
         list(FileTasks(Parameters(file=tmp_path / "none.jsonl"), 0).tasks("train", 1))
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "def f():\n", "entry_point": "f", "test": "import numpy as np\ndef check(candidate): ..."},
+        {
+            "prompt": "def f():\n",
+            "entry_point": "f",
+            "test": "def check(candidate):\n    from numpy.linalg import norm",
+        },
+        {"text": "Write f.", "test_list": ["assert f() == 1"], "test_setup_code": "import sys, numpy"},
+        {"prompt": "Write f.", "test_list": ["assert f() == 1"], "test_imports": ["import math", "import numpy"]},
+    ],
+)
+def test_a_test_that_needs_what_the_sandbox_has_not_is_refused_before_a_run(tmp_path, row):
+    file = tmp_path / "problems.jsonl"
+    file.write_text(json.dumps({"task_id": 11, **row}) + "\n")
+    with pytest.raises(UserError, match=r"problems\.jsonl, line 1: the test imports numpy, which"):
+        next(FileTasks(Parameters(file=file), 0).tasks("evaluate", 1))
+    elsewhere = Parameters(file=file, sandbox=SandboxConfig(url="http://sandbox:8080"))
+    assert next(FileTasks(elsewhere, 0).tasks("evaluate", 1))
+
+
 def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
     problem = {
         "task_id": "HumanEval/0",

@@ -1,7 +1,10 @@
 """Tasks from a file, and small ones made by a grammar."""
 
+import ast
 import operator
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -17,6 +20,7 @@ from slim_rl.games.execution.parameters import Parameters
 from slim_rl.runtime.files import read_rows
 from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.grading import check, grade, parse_tests
+from slim_rl.sandbox.program import Unreadable, syntax_of
 
 _PROMPT = "You are an expert Python programmer, and here is your task: {text}"
 _SHOWN = " Your code should pass these tests:\n\n{tests}\n"
@@ -96,6 +100,11 @@ class FileTasks(_Tasks):
             except ValidationError as error:
                 wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
                 raise UserError(f"games.execution.file: {path}, line {number} is not a task: {wrong[:300]}.") from None
+            if not self.parameters.sandbox.url and (others := _imports(problems[-1]) - sys.stdlib_module_names):
+                raise UserError(
+                    f"games.execution.file: {path}, line {number}: the test imports {', '.join(sorted(others))}, which programs "
+                    "in the sandbox do not have. Leave such tasks out, or give a server that has it as games.execution.sandbox.url."
+                )
         return problems
 
 
@@ -116,6 +125,20 @@ class _Mbpp(BaseModel):
     test_list: list[str]
     test_setup_code: str = ""
     test_imports: list[str] = []
+
+
+def _imports(problem: _Function | _Mbpp) -> set[str]:
+    """The modules that its tests import, beside what the program does."""
+    own = [problem.test] if isinstance(problem, _Function) else [problem.test_setup_code, *problem.test_imports]
+    modules: set[str] = set()
+    with suppress(Unreadable):  # the first program that is graded tells it
+        for node in ast.walk(syntax_of("\n".join(own))):
+            match node:
+                case ast.Import(names):
+                    modules |= {alias.name.partition(".")[0] for alias in names}
+                case ast.ImportFrom(str(module), _, 0):
+                    modules.add(module.partition(".")[0])
+    return modules
 
 
 def _human_eval() -> Path:
