@@ -38,7 +38,9 @@ GAMES = Path("data/games")
 TRIES, FIRST_WAIT_SECONDS = 6, 0.25
 """Of a batch of events."""
 _BATCH_BYTES = 900_000
-_TYPES = {"system": "system_message", "user": "user_message", "tool": "tool_result"}
+_TYPES = {
+    "system": "system_message", "user": "user_message", "assistant": "assistant_message", "tool": "tool_result",
+}  # fmt: skip
 
 
 @flow(name="upload", retries=4, retry_delay_seconds=60)

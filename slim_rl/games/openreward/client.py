@@ -215,7 +215,10 @@ class Session:
                 raise
         else:
             with reading("messages"):
-                return [Message(m["role"], _text(m["blocks"])) for m in messages if m["role"] in ("system", "user")]
+                read = [_message(message) for message in messages]
+                if not read or read[-1].role != "user":
+                    raise UserError(f"{self._connection.address} opens with messages that end with no user's turn.")
+                return read
         blocks = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)
         with reading("prompt"):
             return [Message("user", _text(blocks))]
@@ -230,11 +233,11 @@ class Session:
         body = {"name": name, "input": dict(arguments)}
         _, reply = await self._connection.stream(f"{self._path}/call", body, self.sid)
         with reading("call"):
-            if not reply["ok"]:
+            if not _flag(reply["ok"]):
                 raise BadCall(str(reply["error"]))
             output = reply["output"]
             reward = None if output.get("reward") is None else finite(output["reward"])
-            return Output(_text(output["blocks"]), reward, bool(output["finished"]))
+            return Output(_text(output["blocks"]), reward, _flag(output["finished"]))
 
     async def close(self) -> None:
         """Delete the session. Raises GameFailed if the server does not answer."""
@@ -325,6 +328,24 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str,
             data.append(value.removeprefix(" "))
 
 
+def _message(message: Mapping[str, Any]) -> Message:
+    role = {"developer": "system"}.get(message["role"], message["role"])
+    if role not in ("system", "user", "assistant"):
+        raise UserError(f"The environment opens with a message of the role {role!r}, which cannot be played here.")
+    return Message(role, _text(message["blocks"]))
+
+
 def _text(blocks: Sequence[Any]) -> str:
-    """The text of blocks. An image is only named: this model reads text alone."""
-    return "".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in blocks)
+    """The text of blocks. An image is only named: this model reads text alone. Raises UserError: one is of another kind."""
+    if isinstance(blocks, str):
+        raise TypeError("text in place of blocks")
+    for block in blocks:
+        if block["type"] not in ("text", "image") or (block["type"] == "text" and not isinstance(block["text"], str)):
+            raise UserError(f"The environment sent a block of the type {block['type']!r}, which cannot be played here.")
+    return "".join(block["text"] if block["type"] == "text" else "[image]" for block in blocks)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value

@@ -212,6 +212,9 @@ def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event
     [
         ("prompt", {"messages": {"a": 1}}),
         ("prompt", {"messages": [{"role": "user", "blocks": [3]}]}),
+        ("prompt", {"messages": [{"role": "user", "blocks": "Hi"}]}),
+        ("prompt", {"messages": [{"role": "user"}]}),
+        ("prompt", {"messages": None}),
         ("tools", {"task_tools": [1]}),
         ("tools", {"task_tools": {"tools": [{"name": "a"}]}}),
     ],
@@ -226,6 +229,56 @@ def test_a_damaged_reply_fails_the_episode_and_not_the_run(method, replies):
 
     with pytest.raises(GameFailed, match="BadReply"):
         talk(ask, **replies)
+
+
+def texts(*texts):
+    return [{"type": "text", "text": text, "detail": None} for text in texts]
+
+
+def opening_with(messages):
+    async def ask(connection):
+        session = await start(connection, "1", "sums", {})
+        try:
+            return await session.prompt()
+        finally:
+            await session.close()
+
+    return talk(ask, messages=messages)
+
+
+def test_an_opening_with_turns_of_an_assistant_is_read_as_it_is():
+    said = [("system", ["Be", " kind."]), ("user", ["Hi"]), ("assistant", ["Hello."]), ("user", ["2 + 2?"])]
+    read = opening_with([{"role": role, "blocks": texts(*blocks)} for role, blocks in said])
+    assert [(message.role, message.text) for message in read] == [(role, "".join(blocks)) for role, blocks in said]
+    assert (
+        opening_with([{"role": "developer", "blocks": texts("A")}, {"role": "user", "blocks": []}])[0].role == "system"
+    )
+    images = [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    assert opening_with([{"role": "user", "blocks": texts("What is it? ") + images}])[0].text == "What is it? [image]"
+
+
+USER = {"role": "user", "blocks": texts("Hi")}
+CALL = {"type": "tool_use", "id": "1", "name": "calculate", "input": {}}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER, {"role": "assistant", "blocks": [CALL]}, USER],
+        [USER, {"role": "assistant", "blocks": texts("I look.")}],
+        [USER, {"role": "tool", "blocks": texts("4")}, USER],
+        [{"role": "user", "blocks": [{"type": "tool_result", "tool_use_id": "1", "content": "4"}]}],
+        [{"role": "user", "blocks": [{"type": "audio", "data": ""}]}],
+        [{"role": "user", "blocks": [{"type": "document", "text": "A book."}]}],
+        [{"role": "user", "blocks": [{"type": "thinking", "thinking": "Hm"}]}],
+        [{"role": "system", "blocks": texts("Be kind.")}],
+        [{"role": "critic", "blocks": texts("Bad.")}, USER],
+        [],
+    ],
+)
+def test_an_opening_that_cannot_be_played_as_it_is_is_refused(messages):
+    with pytest.raises(UserError, match=r"cannot be played here|end with no user's turn"):
+        opening_with(messages)
 
 
 def play_all(game, tasks, words, folder="rollouts", **options):
