@@ -24,6 +24,7 @@ from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.store import Store
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.together import together
 from slim_rl.studies import load_study
 from stages.evaluate import evaluation_folder, evaluations, missing
 from stages.workspace import composed_run, sole_run
@@ -122,7 +123,7 @@ async def _play_at_once(
                 # Quoted, because Prefect would look for futures in every request.
                 await batch.with_options(task_run_name=name)(quote((series, requests)), quote(services), concurrency)
 
-    await asyncio.gather(*(play(*batch) for batch in batches))
+    await together(play(*batch) for batch in batches)
 
 
 async def _is_transient(task: Any, task_run: Any, state: State) -> bool:

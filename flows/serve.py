@@ -3,6 +3,7 @@
 All of it ends with Ctrl-C.
 """
 
+import atexit
 import os
 import signal
 import socket
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from prefect.client.orchestration import get_client
@@ -54,10 +56,7 @@ def serve(port: int, pool: str) -> None:
             if probe.connect_ex(("127.0.0.1", taken)) == 0:
                 raise UserError(f"Port {taken} is taken; name another with `python -m flows.serve --port PORT`.")
     with ExitStack() as parts:
-        server = _start(parts, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port))
-        wait_until(lambda: _healthy(api) or server.poll() is not None, _START_SECONDS)
-        if not _healthy(api):
-            raise UserError(f"The Prefect server did not start; see {LOG}.")
+        server = _start_server(parts, port)
         Path("reports").mkdir(exist_ok=True)
         _start(parts, sys.executable, "-m", "http.server", str(port + 1), "--bind", "127.0.0.1", "-d", "reports")
         _make_pools(api)
@@ -72,6 +71,36 @@ def serve(port: int, pool: str) -> None:
             time.sleep(0.5)
         part = "server" if ended is server else "worker"
         raise UserError(f"The Prefect {part} ended with {ended.returncode}; see {LOG}.")
+
+
+@contextmanager
+def some_server() -> Iterator[None]:
+    """The server of PREFECT_API_URL, or else one that ends with this process.
+
+    Prefect's own temporary server has 20 seconds to start, and Ctrl-C in a terminal ends it before the flow.
+
+    Raises:
+        UserError: it does not start.
+    """
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    parts = ExitStack()
+    atexit.register(parts.close)  # not earlier: Prefect's threads still tell the server what happened
+    _start_server(parts, port, "--no-ui", "--no-services")
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{port}/api"}):
+        yield
+
+
+def _start_server(parts: ExitStack, port: int, *options: str) -> subprocess.Popen:
+    server = _start(parts, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), *options)
+    api = f"http://127.0.0.1:{port}/api"
+    if not wait_until(lambda: _healthy(api) or server.poll() is not None, _START_SECONDS) or server.poll() is not None:
+        raise UserError(f"Prefect's server did not start within {_START_SECONDS:.0f} seconds; see {LOG}.")
+    return server
 
 
 def _start(parts: ExitStack, *command: str) -> subprocess.Popen:

@@ -15,8 +15,11 @@ from stages.services import main as check_services
 
 def run_now(flow: Any) -> None:
     """Run a flow in this process. Raises UserError if it fails, with the flow's sentence."""
+    from flows.serve import some_server
+
     check_services()  # before a server is started for the flow
-    state = flow(return_state=True)
+    with some_server():
+        state = flow(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)
 

@@ -108,7 +108,8 @@ def values(stage: str, config: Config) -> dict[str, Any]:
         studies = {name: parameters_of(name, config.studies) for name in _studies(config)}
         found["studies"] = {name: parameters.model_dump(mode="json") for name, parameters in studies.items()}
     if stage == "evaluate":
-        del found["evaluate"]["every_steps"], found["evaluate"]["benchmarks"]
+        for name in ("every_steps", "benchmarks", "allow_failed"):
+            del found["evaluate"][name]
     if stage == "train":
         evaluate, on_slime = found.pop("evaluate"), config.train.backend == "slime"
         if config.evaluate.every_steps:

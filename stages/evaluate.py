@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from slim_rl.config import Config
+from slim_rl.core.errors import UserError
 from slim_rl.evaluation.series import Evaluation, Models, Series
 from slim_rl.games import file_name, load_games
 from slim_rl.players.services import Services
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.seating import Request
-from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.shards import statuses
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
@@ -36,6 +37,7 @@ async def evaluate(config: Config, team: Team) -> None:
 
     torch.set_num_threads(config.threads_of(team.size))
     folder = evaluation_folder(config)
+    lacking, reason = 0, ""
     async with evaluations(config, folder) as (runs, services):
         for run in runs:
             plan = load_study(run.game.taskset.study, "plan")
@@ -53,21 +55,22 @@ async def evaluate(config: Config, team: Team) -> None:
                     services.status,
                     team,
                 )
-                failed = [episode for episode in episodes if episode.status == "failed"]
-                if failed and team.leads:
-                    print(
-                        f"{len(failed)} of {len(episodes)} episodes failed, the first with {failed[0].error}; "
-                        "`dvc repro --force --single-item evaluate` plays only these."
-                    )
+                lacking += await team.lead(len(missing(one)) if team.leads else 0)
+                reason = reason or next((episode.error for episode in episodes if episode.status == "failed"), "")
             if hasattr(plan, "finish") and team.leads:
                 plan.finish(run)
+        if lacking and not config.evaluate.allow_failed:
+            raise UserError(
+                f"{lacking} episodes of the evaluation are missing; the first failed with {reason}. The same command plays "
+                "only these; with evaluate.allow_failed=true the evaluation ends without them."
+            )
         if team.leads:
             Store(folder).publish(EPISODES, services.bills())
 
 
 def missing(one: Series) -> list[Request]:
     """The episodes of a series that its shards do not have; without any, no model needs to be loaded for it."""
-    ended = {episode.episode_id for episode in read_episodes(one.folder) if episode.status != "failed"}
+    ended = {episode_id for episode_id, status in statuses(one.folder) if status != "failed"}
     return [request for request in one.requests() if request.episode_id not in ended]
 
 

@@ -15,6 +15,8 @@ class EvaluateConfig(Section):
     server: str | None = Field(None, pattern=r"\{model\}.*\{port\}|\{port\}.*\{model\}")
     """Command line of a server that speaks SGLang's HTTP interface, with {model} and {port} in it, to play the
     checkpoints with; without it the local engine does. For models that it cannot hold or does not know."""
+    allow_failed: bool = False
+    """Whether the stage succeeds without the episodes that failed in every try; the report counts them."""
     every_steps: int | None = Field(None, ge=1)
     """Training steps between two evaluations on `benchmarks`, which come first before training and last after it; null
     for none. With `train.backend: local`; with `slime` see `slime.evaluate_every`."""

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +27,10 @@ from slim_rl.players.ledger import Call, Ledger
 from slim_rl.players.limits import Limits
 from slim_rl.runtime.retry import retry
 
+_MAY_FAIL = 10
+"""Failures in a row of a service that works: each further one pauses all calls, for twice as long as the last."""
+_MORE_PAUSES = 2
+"""After so many pauses in a row more than `max_retries` the service is down."""
 OPENAI, _OPENAI_KEY = (ServiceConfig.model_fields[name].default for name in ("base_url", "key_variable"))
 ChatMessage = dict[str, str]
 
@@ -73,6 +78,7 @@ class ChatService:
         self._trying = asyncio.Lock()
         self._refused: dict[str, Failure] = {}
         """By key, calls that it refused and would refuse again."""
+        self._failures_in_a_row = 0
         connections = httpx2.Limits(
             max_connections=config.max_concurrent, max_keepalive_connections=config.max_concurrent
         )
@@ -122,6 +128,8 @@ class ChatService:
         numbers, most = count(), self._config.max_retries + 1
 
         async def attempt() -> Reply:
+            if self._stopped:
+                raise UserError(self._stopped)
             number = next(numbers)
             outcome = self._refused.get(key) or await self._ask(messages, (seed + number) % 2**31, key)
             if isinstance(outcome, Reply):
@@ -215,18 +223,35 @@ class ChatService:
             self._check_budget(prompt_tokens)
             call = self.ledger.begin(prompt_tokens, self._config.max_reply_tokens)
         except UserError:
-            self._limits.leave()
+            self._limits.leave(entered)
             raise
-        sending = asyncio.create_task(self._send(body, call, entered, key))
+        sending = asyncio.create_task(self._send(body, call, key))
         self._under_way.add(sending)
-        sending.add_done_callback(self._ended)
+        sending.add_done_callback(partial(self._ended, entered))
         return await asyncio.shield(sending)
 
-    def _ended(self, sending: asyncio.Task[Reply | Failure]) -> None:
+    def _ended(self, entered: float, sending: asyncio.Task[Reply | Failure]) -> None:
         self._under_way.remove(sending)
-        self._limits.leave()
+        if not sending.cancelled() and sending.exception() is None:
+            self._notice(sending.result(), entered)
+        self._limits.leave(entered)
 
-    async def _send(self, body: dict[str, Any], call: Call, entered: float, key: str) -> Reply | Failure:
+    def _notice(self, outcome: Reply | Failure, entered: float) -> None:
+        """Slow down a service that fails, and stop calling one that goes on failing."""
+        if isinstance(outcome, Reply) or not (outcome.crowded or outcome.down):
+            self._failures_in_a_row = 0
+            self._limits.succeeded(entered)
+            return
+        self._failures_in_a_row += 1
+        if outcome.crowded or self._failures_in_a_row >= _MAY_FAIL:
+            self._limits.pause(entered, outcome.after_seconds)
+        if self._limits.refusals > self._config.max_retries + _MORE_PAUSES:
+            self._stopped = self._stopped or (
+                f"{self._failures.where} is down: {self._failures_in_a_row} calls in a row failed, the last with "
+                f"{outcome.reason}. Run the same command again when it answers; finished work is kept."
+            )
+
+    async def _send(self, body: dict[str, Any], call: Call, key: str) -> Reply | Failure:
         create: Any = self._client.chat.completions.create
         try:
             async with asyncio.timeout(self._config.timeout_seconds):
@@ -236,8 +261,6 @@ class ChatService:
             failure = self._failures.refused(error)
             if not failure.words:
                 self._stopped = self._stopped or failure.sentence
-            if failure.crowded:
-                self._limits.pause(entered, failure.after_seconds)
             return failure
         except _BROKEN as error:
             sent = not isinstance(error.__cause__, httpx2.ConnectError)
@@ -245,8 +268,7 @@ class ChatService:
             while isinstance(cause, openai.APIConnectionError | httpx2.HTTPError) and cause.__cause__:
                 cause = cause.__cause__  # the client calls a dropped connection a time-out
             (call.unseen if sent else call.free)(**{type(cause).__name__: 1})
-            return Failure(self._failures.reason(cause))
-        self._limits.succeeded(entered)
+            return Failure(self._failures.reason(cause), down=True)
         self._accepted = True
         return self._read(completion, call, key)
 
@@ -271,7 +293,7 @@ class ChatService:
         text = _text(getattr(message, "content", None))
         if not isinstance(choices, list) or text is None:
             call.unseen(BadReply=1)
-            return Failure(f"BadReply: {self._failures.one_line(str(choices))}")
+            return Failure(f"BadReply: {self._failures.one_line(str(choices))}", down=True)
         told = getattr(message, "refusal", None) or getattr(completion, "error", None)
         if message is None or ended == "content_filter" or (told and not text):
             outcome: Reply | Failure = Failure(f"NoReply: {self._failures.one_line(str(told or f'empty, {ended}'))}")

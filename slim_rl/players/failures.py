@@ -25,6 +25,8 @@ class Failure(NamedTuple):
     """An error that only the user can fix; it stops the run."""
     again: bool = True
     """Whether the same call may succeed later."""
+    down: bool = False
+    """Whether the service may be down."""
     crowded: bool = False
     """Whether all calls should pause."""
     after_seconds: float | None = None
@@ -70,7 +72,8 @@ class Failures:
                 "finished work is kept.",
             )
         if status in (408, 409, 429) or status >= 500:
-            return Failure(reason, crowded=status == 429 or after is not None, after_seconds=after)
+            crowded = status == 429 or after is not None
+            return Failure(reason, down=not crowded, crowded=crowded, after_seconds=after)
         if error.code in _ONE_EPISODE or status == 413:
             return Failure(reason, again=False)
         parameter = "temperature" if "temperature" in words else "max_reply_tokens" if "max_" in words else ""

@@ -22,7 +22,10 @@ class Limits:
         self._tokens = AsyncLimiter(max_tokens) if max_tokens else None
         self._free = asyncio.Semaphore(max_concurrent)
         self._line = asyncio.Lock()
-        self._refusals = 0
+        self.refusals = 0
+        """In a row. Meanwhile one call is let through at a time."""
+        self._trial: float | None = None
+        self._trial_over = asyncio.Event()
         self._paused_at = self._open_at = 0.0
 
     async def enter(self, tokens: int) -> float:
@@ -38,19 +41,29 @@ class Limits:
                     await self._requests.acquire()
                 if self._tokens:  # a call above the whole limit takes all of it
                     await self._tokens.acquire(min(tokens, self._tokens.max_rate))
-                while (wait := self._open_at - _now()) > 0:
-                    await asyncio.sleep(wait)
+                while (wait := self._open_at - _now()) > 0 or (self.refusals and self._trial is not None):
+                    if wait > 0:
+                        await asyncio.sleep(wait)
+                    else:
+                        await self._trial_over.wait()
+                entered = _now()
+                if self.refusals:
+                    self._trial = entered
+                    self._trial_over.clear()
         except BaseException:
             self._free.release()
             raise
-        return _now()
+        return entered
 
-    def leave(self) -> None:
-        """A call has ended."""
+    def leave(self, entered: float) -> None:
+        """The call that entered then has ended."""
         self._free.release()
+        if entered == self._trial:
+            self._trial = None
+            self._trial_over.set()
 
     def pause(self, entered: float, seconds: float | None) -> None:
-        """Let no call through for a while, because the service refused the one that entered at `entered`.
+        """Let no call through for a while, because the service failed the one that entered at `entered`.
 
         Args:
             seconds: the pause that the service asked for; None doubles the previous one.
@@ -58,15 +71,15 @@ class Limits:
         if seconds is None:
             if entered < self._paused_at:
                 return  # sent before the current pause
-            self._refusals += 1
-            seconds = wait_seconds(self._refusals, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            self.refusals += 1
+            seconds = wait_seconds(self.refusals, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._paused_at = _now()
         self._open_at = max(self._open_at, self._paused_at + seconds)
 
     def succeeded(self, entered: float) -> None:
         """The service works again: the next pause is short."""
         if entered >= self._paused_at:
-            self._refusals = 0
+            self.refusals = 0
 
 
 def _now() -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from slim_rl.core.errors import UserError
 from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger, price_of
 from slim_rl.runtime.code import work_root
@@ -32,11 +33,14 @@ class Services:
     def __init__(self, configs: Mapping[str, ServiceConfig], run: str, folder: Path | None):
         self._configs, self._run, self._folder = configs, run, folder
         self._open: dict[str, ChatService] = {}
+        self._closed = False
 
     def __getitem__(self, name: str) -> "ChatService":
-        """Raises UserError if the service cannot be used; see `ChatService`."""
+        """Raises UserError if the service cannot be used, see `ChatService`, or if they are closed."""
         from slim_rl.players.chat import ChatService  # a run without services does not wait for its libraries
 
+        if self._closed:
+            raise UserError(f"The service {name} is closed.")
         if name not in self._open:
             self._open[name] = ChatService(name, self._configs[name], self._ledger(name))
         return self._open[name]
@@ -64,9 +68,9 @@ class Services:
         return bills
 
     async def close(self) -> None:
-        """Close them all; see `ChatService.close`."""
+        """Close them all for good; see `ChatService.close`."""
+        self._closed = True
         await asyncio.gather(*(service.close() for service in self._open.values()))
-        self._open.clear()
 
     async def __aenter__(self) -> Self:
         return self

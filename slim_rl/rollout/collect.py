@@ -8,7 +8,9 @@ from tqdm import tqdm
 from slim_rl.core.episode import Episode
 from slim_rl.rollout.seating import Request
 from slim_rl.rollout.store import Store
+from slim_rl.runtime.retry import wait_seconds
 from slim_rl.runtime.team import ALONE, Team
+from slim_rl.runtime.together import together
 
 TRIES = 3
 """Attempts per episode in training and evaluation."""
@@ -33,8 +35,8 @@ async def collect(
 
     Args:
         concurrency: episodes under way at a time.
-        tries: failed episodes are played again, in rounds; after this many rounds in a row that complete none, they are
-            recorded as failed. So groups stay whole where an environment often breaks, and an outage ends.
+        tries: rounds in which failed episodes are played, with exponential waits; each round that completes some counts as
+            the first again. So groups stay whole where an environment often breaks, and an outage ends.
         title: of the progress bar; None shows none.
         status: progress-bar suffix.
         team: shares the episodes. Its first process alone writes, so a kill loses what the others have played here.
@@ -60,9 +62,11 @@ async def collect(
 
         left = tries
         while missing and left:
+            if left < tries:
+                await asyncio.sleep(wait_seconds(tries - left, 0.5, 30.0))
             await _play_shared(missing, play, concurrency, end, team)
             failed = [request for request in missing if ended[request.episode_id].status == "failed"]
-            left = tries if len(failed) < len(missing) else left - 1
+            left = (tries if len(failed) < len(missing) else left) - 1
             missing = failed
     await team.lead(None)  # nobody goes on before all is written
     return [ended[request.episode_id] for request in requests]
@@ -83,13 +87,9 @@ async def _play_shared(
 
     failure: Exception | None = None
     try:
-        async with asyncio.TaskGroup() as group:
-            for request in team.share(requests):
-                group.create_task(one(request))
-    except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
-        if not isinstance(errors.exceptions[0], Exception):
-            raise errors.exceptions[0] from None
-        failure = errors.exceptions[0]
+        await together(map(one, team.share(requests)))
+    except Exception as error:
+        failure = error
     for rank, episodes in enumerate(await team.gather(played)):
         for episode in episodes if rank != team.rank else ():
             end(episode, own=False)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -69,7 +70,7 @@ def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
         UserError: the disk is full or the folder cannot be written; nothing half-written stays.
     """
     table = pa.Table.from_pylist([row_of(episode) for episode in episodes], SCHEMA)
-    write_whole(path, lambda part: pq.write_table(table, part, compression="zstd"))
+    write_whole(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
 
 
 def shards(folder: Path) -> list[Path]:
@@ -84,11 +85,10 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
         UserError: a file is no shard.
     """
     for path in shards(folder):
-        try:
-            rows = pq.read_table(path, schema=SCHEMA).to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise _damaged(path, error) from None
-        yield from map(episode_of, rows)
+        with _reading(path):
+            rows = pq.read_table(path, schema=SCHEMA, page_checksum_verification=True).to_pylist()
+            episodes = list(map(episode_of, rows))
+        yield from episodes
 
 
 def row_of(episode: Episode) -> dict[str, Any]:
@@ -148,8 +148,14 @@ def began(folder: Path) -> datetime:
 
 def count_failures(folder: Path) -> int:
     """Failed attempts below `folder`, also of episodes that later succeeded."""
-    tables = (pq.read_table(path, columns=["status"]) for path in shards(folder))
-    return sum(table["status"].to_pylist().count("failed") for table in tables)
+    return sum(status == "failed" for _, status in statuses(folder))
+
+
+def statuses(folder: Path) -> Iterator[tuple[str, str]]:
+    """Id and status of each attempt at an episode below `folder`. Raises UserError: a file is no shard."""
+    for path in shards(folder):
+        table = Shard(path).read(["episode_id", "status"])
+        yield from zip(table["episode_id"].to_pylist(), table["status"].to_pylist(), strict=True)
 
 
 def read_frame(folder: Path) -> pd.DataFrame:
@@ -178,10 +184,8 @@ class Shard:
 
     def __init__(self, path: Path):
         self._path = path
-        try:
-            self._file = pq.ParquetFile(path, read_dictionary=_STRINGS)
-        except (pa.ArrowException, OSError) as error:
-            raise _damaged(path, error) from None
+        with _reading(path):
+            self._file = pq.ParquetFile(path, read_dictionary=_STRINGS, page_checksum_verification=True)
 
     def numbers(self) -> pd.DataFrame:
         """One row per episode, without its dialogue.
@@ -191,7 +195,7 @@ class Shard:
         name. Values are missing where an episode does not have them.
         """
         plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
-        table = self._read([*plain, "seating", "rewards", "metrics"])
+        table = self.read([*plain, "seating", "rewards", "metrics"])
         columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
         columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
         columns |= _by_key(table["metrics"])
@@ -203,34 +207,43 @@ class Shard:
 
         Equal strings are one object, so a cache by text is fast.
         """
-        turns = self._read([f"turns.list.element.{name}" for name in ("seat", "message")])["turns"].combine_chunks()
+        turns = self.read([f"turns.list.element.{name}" for name in ("seat", "message")])["turns"].combine_chunks()
         seats, said = _texts(turns.values.field("seat")), _written(turns.values.field("message"))
         for start, end in pairwise(turns.offsets.to_pylist()):
             yield seats[start:end], said[start:end]
 
     def episodes(self, ids: Collection[str]) -> list[Episode]:
         """The episodes with these ids, without their tokens."""
-        table = self._read([name for name in SCHEMA.names if name != "traces"])
+        table = self.read([name for name in SCHEMA.names if name != "traces"])
         chosen = table.filter(pc.is_in(table["episode_id"], pa.array(ids, pa.string())))
         return [episode_of({**row, "traces": []}) for row in chosen.to_pylist()]
 
     def sampled_tokens(self) -> np.ndarray:
         """Tokens that the policy sampled in each episode, (episodes,)."""
-        traces = self._read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
+        traces = self.read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
         masks = traces.values.field("loss_mask")
         before = np.concatenate([[0], np.cumsum(masks.values.to_numpy())])
         return np.diff(before[masks.offsets.to_numpy()[traces.offsets.to_numpy()]])
 
-    def _read(self, columns: list[str]) -> pa.Table:
-        try:
-            return self._file.read(columns, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise _damaged(self._path, error) from None
+    def read(self, columns: list[str]) -> pa.Table:
+        with _reading(self._path):
+            table = self._file.read(columns, use_threads=False)
+            if missing := {name.partition(".")[0] for name in columns} - set(table.column_names):
+                raise KeyError(f"it has no {', '.join(missing)}")
+            return table
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
-    reason = str(error).splitlines()[0].rstrip(".")
-    return UserError(f"{path} cannot be read as a shard of episodes: {reason}. Remove it and run `dvc repro`.")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises UserError where a file is no whole shard."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(
+            f"{path} cannot be read as a shard of episodes: {reason}. Remove it, and the same command plays its episodes "
+            "again; replies of services are kept and cost nothing."
+        ) from None
 
 
 _STRINGS = [

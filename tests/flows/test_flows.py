@@ -1,10 +1,13 @@
 """The flows with a real Prefect server and worker, as `make serve` starts them."""
 
+import fcntl
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -122,6 +125,49 @@ def set_up(workspace: Path, url: str, boards: int, **service) -> None:
     subprocess.run([sys.executable, "-m", "stages.games"], cwd=workspace, check=True, stderr=subprocess.DEVNULL)
 
 
+STOPPED = f"""
+from functools import partial
+from flows.evaluation import play_evaluation
+from flows.workspace import run_now
+from slim_rl.runtime.cli import run_stage
+run_stage(lambda: run_now(partial(play_evaluation, only=['{SERIES}'])), None)
+"""
+
+
+def stop_while_calls_hang(server, workspace: Path, ended, stop) -> None:
+    """Stop a flow while all its calls hang. It makes no other one, and holds the workspace until it ends."""
+    wait_for(lambda: (server.counts()["under_way"], server.counts()["good"]) == (8, 21))
+    stop()
+    held = False
+    with (workspace / ".work/run.lock").open() as lock:
+        while not ended():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            except BlockingIOError:
+                held = True
+            time.sleep(0.05)
+    assert held and server.counts()["calls"] == 21 + 8
+
+
+@pytest.mark.parametrize(("name", "everybody", "own_server"), [("SIGINT", True, True), ("SIGTERM", False, False)])
+def test_a_signal_stops_the_calls_and_then_the_process(prefect, evaluation, serve, name, everybody, own_server):
+    """Ctrl-C in a terminal reaches every process of the group; SIGTERM, the flow's alone."""
+    server = serve("--hold-after", "21")
+    set_up(evaluation, server.url, boards=60, max_concurrent=8, timeout_seconds=3.0)
+    environment = prefect.environment
+    if own_server:
+        environment = {name: value for name, value in environment.items() if name != "PREFECT_API_URL"}
+    command = [sys.executable, "-c", STOPPED]
+    with (evaluation / "flow.log").open("w") as log:
+        flow = subprocess.Popen(command, cwd=evaluation, env=environment, stderr=log, start_new_session=True)
+    kill = os.killpg if everybody else os.kill
+    stop_while_calls_hang(
+        server, evaluation, lambda: flow.poll() is not None, lambda: kill(flow.pid, getattr(signal, name))
+    )
+    assert flow.returncode == 1 and "Interrupted. Finished work is kept" in (evaluation / "flow.log").read_text()
+
+
 def play(prefect: Prefect, workspace: Path, more: str = "", series: str = SERIES) -> subprocess.Popen:
     code = (
         f"import flows.evaluation as e\n{more}\n"
@@ -194,6 +240,20 @@ def test_missing_episodes_are_named_and_the_next_run_plays_just_these(prefect, e
         f"3 episodes are missing; the next run plays only these: held-out/{PLAYER}/matching"
         in (evaluation / "flow.log").read_text()
     )
+
+
+def test_a_cancelled_evaluation_stops_its_calls_and_another_run_plays_the_rest(prefect, serve):
+    server = serve("--hold-after", "21")
+    set_up(prefect.workspace, server.url, boards=60, max_concurrent=8, timeout_seconds=3.0)
+    run = prefect.run("play_evaluation/openai", only=[SERIES])
+    ended = lambda: prefect.get(f"flow_runs/{run}")["state"]["type"] in ENDED  # noqa: E731
+    stop_while_calls_hang(server, prefect.workspace, ended, lambda: prefect.cancel(run))
+    assert prefect.state(run, *ENDED) == "CANCELLED"
+    server.start_over()
+    again = prefect.run("play_evaluation/openai", only=[SERIES])
+    assert prefect.state(again, *ENDED) == "COMPLETED"
+    [rows] = prefect.artifacts("episodes", again)
+    assert json.loads(rows) == [{"series": SERIES, "episodes": 60, "missing": 0}]
 
 
 def test_ctrl_c_stops_server_and_worker(prefect):

@@ -146,6 +146,22 @@ def test_an_address_that_the_client_refuses_is_reported_in_a_sentence(services, 
         run(one.check(["partner"]))
 
 
+@pytest.mark.parametrize("fault", ["500", "dropped", "garbage", "429", "nonsense"])
+def test_a_service_that_is_down_for_good_stops_the_run_after_a_few_calls_and_the_rest_is_played_later(
+    serve, services, tmp_path, fault, evaluation
+):
+    server = serve("--faults", "1", "--kinds", fault)
+    one = services(partner=server.config(max_retries=0, max_concurrent=16), folder=tmp_path)
+    with pytest.raises(
+        UserError, match=r"The service partner at .* is down: \d+ calls in a row failed, the last with \w"
+    ):
+        evaluation(one, 60, tmp_path / "e")
+    assert server.counts()["calls"] <= 16 + 10 + 3
+    server.start_over()
+    again = services(partner=server.config(), folder=tmp_path)
+    assert {episode.status for episode in evaluation(again, 60, tmp_path / "e")} == {"completed"}
+
+
 # Limits
 
 

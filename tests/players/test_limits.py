@@ -17,7 +17,7 @@ def calls(limits, *tokens, lasts=0.0):
         entered = await limits.enter(size)
         assert entered == now()
         await asyncio.sleep(lasts)
-        limits.leave()
+        limits.leave(entered)
         times.append((entered, now()))
 
     async def all_at_once():
@@ -62,9 +62,9 @@ def test_a_call_that_gives_up_leaves_its_place():
     limits = Limits(None, None, 1)
 
     async def play():
-        await limits.enter(1)
+        entered = await limits.enter(1)
         limits.pause(now(), 10)
-        limits.leave()
+        limits.leave(entered)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await limits.enter(1)
@@ -78,15 +78,20 @@ def test_a_refusal_stops_everybody_and_each_further_one_for_longer_until_one_suc
 
     async def play():
         entered = [await limits.enter(1)]
+
+        async def following():
+            limits.leave(entered[-1])
+            entered.append(await limits.enter(1))
+
         for _ in range(3):
             limits.pause(entered[-1], None)
             limits.pause(entered[-1] - 1, None)  # sent before this pause: no longer one
-            entered.append(await limits.enter(1))
+            await following()
         limits.succeeded(entered[-1])
         limits.pause(entered[-1], None)
-        entered.append(await limits.enter(1))
+        await following()
         limits.pause(entered[-1], 100)  # the service asked for it
-        entered.append(await limits.enter(1))
+        await following()
         return [after - before for before, after in pairwise(entered)]
 
     *pauses, last, asked_for = run_in_fake_time(play())
@@ -94,3 +99,22 @@ def test_a_refusal_stops_everybody_and_each_further_one_for_longer_until_one_suc
         longest = FIRST_PAUSE_SECONDS * 2 ** (n % 3)
         assert longest / 2 <= pause <= longest < LONGEST_PAUSE_SECONDS
     assert asked_for == pytest.approx(100)
+
+
+def test_after_a_refusal_one_call_at_a_time_tries_until_one_succeeds():
+    limits = Limits(None, None, 10)
+
+    async def one(works):
+        entered = await limits.enter(1)
+        await asyncio.sleep(5)
+        limits.succeeded(entered) if works else limits.pause(entered, None)
+        limits.leave(entered)
+        return entered
+
+    async def play():
+        return await asyncio.gather(*(one(number >= 12) for number in range(16)))
+
+    entered = run_in_fake_time(play())
+    assert entered[:10] == [0] * 10  # they did not know yet
+    assert all(after - before > 5 for before, after in pairwise(entered[9:13]))
+    assert entered[13:] == [entered[12] + 5] * 3
