@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 import yaml
@@ -60,7 +62,10 @@ class Ledger:
         """By key."""
         self._run, self._path = run, path
         self._journal: Journal | None = None
-        for line in read_lines(path, _line, _loss) if path is not None else ():
+        self._ids = map("{}-{}".format, repeat(token_hex(4)), count())
+        lines = read_lines(path, _line, _loss) if path is not None else []
+        once = {line.id or number: line for number, line in enumerate(lines)}  # also a line that was doubled
+        for line in once.values():
             self._count(line.reply, line.entry if line.run == run else {})
 
     def add(self, reply: Bought | None = None, /, **entry: float) -> None:
@@ -70,7 +75,7 @@ class Ledger:
             reply: is found in `replies` from now on.
             entry: numbers to be added to the totals, by name.
         """
-        line: dict[str, Any] = {"run": self._run, **entry, **({"reply": reply} if reply else {})}
+        line: dict[str, Any] = {"id": next(self._ids), "run": self._run, **entry, **({"reply": reply} if reply else {})}
         self._count(reply, entry)
         if self._path is not None:
             self._journal = self._journal or Journal(self._path)
@@ -146,6 +151,7 @@ class Call:
 
 
 class _Line(NamedTuple):
+    id: str | None
     run: str | None
     reply: Bought | None
     entry: dict[str, float]
@@ -155,14 +161,14 @@ def _line(value: Any) -> _Line:
     """Raises TypeError or ValueError: it is no line of a ledger."""
     if not isinstance(value, dict):
         raise TypeError
-    run, reply = value.pop("run", None), value.pop("reply", None)
+    line_id, run, reply = (value.pop(name, None) for name in ("id", "run", "reply"))
     if reply is not None:
         key, (text, *_) = reply
         if not (isinstance(key, str) and isinstance(text, str)):
             raise TypeError
     if not all(isinstance(number, int | float) for number in value.values()):
         raise TypeError
-    return _Line(run, reply, value)
+    return _Line(line_id, run, reply, value)
 
 
 def _loss(lines: Sequence[_Line], damaged: int) -> str:
