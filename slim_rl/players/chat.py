@@ -302,7 +302,7 @@ class ChatService:
             outcome = Reply(text, cut=ended in ("length", "max_tokens"))
         bought = (key, outcome) if isinstance(outcome, Reply) else None
         usage = getattr(completion, "usage", None)
-        tokens = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+        tokens: list[Any] = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
         if all(isinstance(n, int) and n >= 0 for n in tokens):
             call.answered(tokens[0], cached if isinstance(cached, int) else 0, tokens[1], bought)

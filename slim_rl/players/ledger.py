@@ -138,7 +138,7 @@ class Call:
             **outcome,
         )
 
-    def free(self, reply: Bought | None = None, **outcome: int) -> None:
+    def free(self, reply: Bought | None = None, /, **outcome: int) -> None:
         """It costs nothing, or the service does not say what."""
         self.ledger.add(reply, unanswered=-1, dollars=-self.dollars, **outcome)
 
