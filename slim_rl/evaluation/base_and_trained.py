@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from slim_rl.analysis.correlations import QuestionReward, episodes_table, with_calls_as_questions
 from slim_rl.analysis.dialogues import of_models
@@ -122,7 +123,8 @@ class BaseAndTrained:
             methods: sentences about this study's numbers, besides those that hold for all.
             label: what the browser's list says of an episode (a row of `episodes`).
         """
-        figures, tables, metrics = {}, self.tables, self.metrics
+        figures: dict[str, Figure] = {}
+        tables, metrics = self.tables, self.metrics
         tables["episodes"] = episodes_table(self.training, self.episodes, tuple(self.measures))
         if self.correlated:
             figures |= self.correlated.figures
