@@ -39,6 +39,10 @@ from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.studies import load_study, parameters_of
 from stages.run import settings
 
+_FORMATS = {
+    name: f"{{:,.{digits}f}}".format
+    for name, digits in (("dialogues", 0), ("calls", 0), ("tokens", 0), ("dollars", 2), ("hours", 1))
+}
 BOARDS = 8
 """Tasks of a game that are played."""
 _TOKEN = re.compile(r" ?[^\W\d_]{1,8}|\d{1,3}| ?[^\w\s]+\n*|_+|\s+")
@@ -73,8 +77,8 @@ def main() -> None:
         rows = [*estimate(config), *estimate(config, most=True)]
         if not rows:
             raise UserError("No seat is taken by a service, so no call will be made.")
-        shown = pd.DataFrame(rows).round({"calls": 0, "tokens": 0, "dollars": 2, "hours": 1})
-        print(shown.to_string(index=False))
+        table = pd.DataFrame(rows).astype({"dollars": float})
+        print(table.to_string(index=False, na_rep="?", formatters=_FORMATS))
         dialogues = config.train.games_per_step * config.train.samples_per_game
         for row in rows:
             if row.stage == "train" and row.limit:
@@ -82,7 +86,8 @@ def main() -> None:
                 print(
                     f"{row.policy}: a step of {dialogues} dialogues takes {minutes:.1f} minutes; {row.limit} limits it."
                 )
-        print(*missing_budgets(rows, config.services), sep="\n")
+        for sentence in missing_budgets(rows, config.services):
+            print(sentence)
 
 
 def missing_budgets(rows: Sequence[Row], services: Mapping[str, ServiceConfig]) -> Iterator[str]:
