@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from slim_rl.analysis.statistics import Estimate
+from slim_rl.analysis.titles import title
 from slim_rl.runtime.files import write_whole
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,17 +101,17 @@ def question_reward_figure(binned: pd.DataFrame, path: pd.DataFrame, noun: str) 
         rows = binned[binned["player"] == player]
         reach = [rows["reward"] - rows["reward_low"], rows["reward_high"] - rows["reward"]]
         left.errorbar(
-            rows["question_count"], rows["reward"], reach, label=player, color=colour, marker=marker, linestyle=line,
+            rows["question_count"], rows["reward"], reach, label=title(player), color=colour, marker=marker, linestyle=line,
             linewidth=1,
         )  # fmt: skip
-    legend(left, 2)
+    legend(left, 1)
     right.plot(path["question_count"], path["reward"], color=GREY, linewidth=1)
     for row, name, marker, colour in ((0, "first", "o", VERMILLION), (-1, "last", "s", BLUE)):
         if len(path):
             step = path.iloc[row]
             label = f"{name} step" if len(path) > 1 else "the step"
             right.plot([step["question_count"]], [step["reward"]], marker, color=colour, label=label)
-    legend(right, 2)
+    legend(right, 1)
     left.set(xlabel=f"{noun}s in a held-out game", ylabel="mean reward")
     right.set(xlabel=f"mean {noun}s of a training step")
     return figure

@@ -50,6 +50,9 @@ def run(request, tmp_path_factory):
         write(folder / f"data/episodes/calculator/held-out/{player}", played)
     for step in range(20):
         write(folder / f"data/rollouts/{step}", episodes(truth, "policy", 12, 6, step))
+    curves = folder / "reports/training/plots/metrics"
+    curves.mkdir(parents=True)
+    (curves / "loss.tsv").write_text("step\tloss\n0\t0.5\n1\t0.25\n")
     return request.param, report_on(folder, {"calculator": {}}, train={"steps": 20})
 
 
@@ -59,6 +62,12 @@ def test_the_page_says_what_is_true_and_nothing_else(run):
     [sentence] = re.findall(r"<p>(Calls and reward correlate .*?)</p>", page)
     assert [name for name, says in SAYS.items() if says in sentence] == [truth]
     assert page.index(sentence) < page.index("<table>") < page.index("<svg") and "over training steps" in sentence
+
+
+def test_curves_of_the_loss_are_folded(run):
+    reports = run[1]
+    [folded] = re.findall(r"<details><summary>Loss.*?</details>", (reports / "report.html").read_text(), re.DOTALL)
+    assert "<svg" in folded and list(pd.read_csv(reports / "data/health.csv")["loss"]) == [0.5, 0.25]
 
 
 def test_the_numbers_are_those_of_other_lines(run):

@@ -45,7 +45,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
             Path(row.shard),
             row.episode_id,
             row.reward,
-            f"{row.question_count:.0f} question{'s' * (row.question_count != 1)}",
+            _questions(row),
             _caption(row),
             row.question_count,
         )
@@ -60,9 +60,13 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
     )
 
 
+def _questions(row: Any) -> str:
+    return f"{row.question_count:.0f} question{'s' * (row.question_count != 1)}"
+
+
 def _caption(row: Any) -> str:
     return (
-        f"reward {number(row.reward)}, {row.question_count:.0f} questions, {row.useful_cells:.0f} of them useful, "
+        f"reward {number(row.reward)}, {_questions(row)}, {row.useful_cells:.0f} of them useful, "
         f"{row.answers:.0f} answered; own view {number(row.own_view)}."
     )
 
