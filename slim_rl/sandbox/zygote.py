@@ -39,8 +39,8 @@ def main(readable: list[str], pure: bool) -> None:
     os.chdir("/")
     for module in PRELOADED + PRELOADED_PURE * pure:
         __import__(module)
-    for builtins in (site.setquit, site.sethelper, site.setcopyright):  # exit(), help(), as every Python has them
-        builtins()
+    for add in (site.setquit, site.sethelper, site.setcopyright):  # exit(), help(), as every Python has them
+        add()
     try:
         confine.drop_privileges()
         confinement = confine.Confinement(readable, pure)
