@@ -314,7 +314,7 @@ class ChatService:
 def _text(content: Any) -> str | None:
     """The text of a message's content, without a part that is a thought; None if it is of another kind."""
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    texts: list[Any] = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts) or not isinstance(content, str | list | None):
         return None
     return "".join(texts).encode(errors="replace").decode()  # JSON may hold unpaired surrogates

@@ -104,8 +104,7 @@ class Ledger:
         if reply is not None:
             key, bought = reply
             self.replies[key] = bought
-        for name, number in entry.items():
-            self.totals[name] += number
+        self.totals.update(entry)
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Call:
     def unseen(self, **outcome: int) -> None:
         """It was sent, and no answer came that could be read. It may have to be paid, so the most counts."""
         if self.ledger.price:
-            self.answered(self.prompt_tokens, 0, self.completion_tokens, estimated_calls=1, **outcome)
+            self.answered(self.prompt_tokens, 0, self.completion_tokens, None, estimated_calls=1, **outcome)
         else:
             self.free(**outcome)
 

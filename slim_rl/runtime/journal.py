@@ -62,7 +62,9 @@ def read_lines(
     Raises:
         UserError: lines are damaged.
     """
-    values, damaged, torn = [], [], True
+    values: list[Any] = []
+    damaged: list[int] = []
+    torn = True
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, (line, after) in enumerate(zip(lines, [*lines[1:], b"the end"], strict=False), 1):
         if not line:
