@@ -7,6 +7,8 @@ from typing import Any
 
 from dvc.repo import Repo
 from networkx import topological_sort
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL
 
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.process import end
@@ -18,10 +20,29 @@ def run_now(flow: Any) -> None:
     from flows.serve import some_server
 
     check_services()  # before a server is started for the flow
+    check_server()
     with some_server():
         state = flow(return_state=True)
     if not state.is_completed():
         raise UserError(state.message)
+
+
+def check_server() -> None:
+    """Raises UserError: PREFECT_API_URL names a server, and it does not answer."""
+    url = PREFECT_API_URL.value()
+    if not url:
+        return
+    try:
+        with get_client(sync_client=True) as client:
+            error: Exception | None = client.api_healthcheck()
+    except (ValueError, RuntimeError) as failure:  # it is no address, or the server's version does not fit
+        error = failure
+    if error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"No Prefect server answers at PREFECT_API_URL={url} ({reason}); start it, or unset PREFECT_API_URL, and the flow "
+            "starts one of its own."
+        )
 
 
 def stages() -> list[str]:

@@ -169,7 +169,9 @@ def serving(command: str, checkpoint: Path, start_seconds: float = 1800.0) -> It
 
 def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5):
+        # A proxy of the environment is not meant for this machine.
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(f"{url}/health", timeout=5):
             return True
     except OSError:
         return False

@@ -129,10 +129,13 @@ def test_an_engine_that_stays_away_fails():
     assert len(calls) > 1
 
 
-def test_a_server_is_run_for_a_checkpoint_and_ended(tmp_path):
+def test_a_server_is_run_for_a_checkpoint_and_ended_whatever_proxy_the_environment_names(tmp_path, monkeypatch):
     """A server of files; in tests/studies/test_series.py it is one with a model."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
     (tmp_path / "health").touch()
     with serving(f"{sys.executable} -m http.server --directory {{model}} {{port}}", tmp_path) as url:
+        monkeypatch.delenv("http_proxy")
         assert urllib.request.urlopen(f"{url}/health", timeout=5).status == 200
     with pytest.raises(OSError):
         urllib.request.urlopen(f"{url}/health", timeout=1)
