@@ -131,6 +131,8 @@ class QuestionReward:
         across, noun = found.get("held_out.trained", none), self.noun
         places = ((steps, "over training steps"), (across, "over held-out games"), (within, f"on the same {self.task}"))
         numbers = [f"{one.pearson.mean:+.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
+        if not numbers:
+            return f"{noun.capitalize()}s or rewards never differ, so there is nothing to correlate."
         beside = f"{within.slope.mean:+.3f} reward ({within.slope.low:+.3f} to {within.slope.high:+.3f})"
         if _clear(within.slope) and _clear(across.slope) and abs(within.slope.mean) < abs(across.slope.mean) / 2:
             says = (
@@ -150,7 +152,7 @@ class QuestionReward:
         else:
             says = f"nowhere do games with more {noun}s clearly earn more or less"
         return (
-            f"{noun.capitalize()}s and reward correlate by {', '.join(numbers) or 'nothing that was measured'}; {says}."
+            f"{noun.capitalize()}s and reward correlate by {', '.join(numbers)}; {says}."
             f"{' ' + self.cause if self.cause else ''}"
         )
 
