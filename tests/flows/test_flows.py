@@ -215,6 +215,26 @@ def test_a_first_run_plays_what_a_series_comes_after_and_then_the_series(prefect
     assert played == {"held-out/base": 2, "held-out/trained": 2, "transplant/base-given-trained": 2}
 
 
+def test_an_evaluation_with_gaps_fails_unless_they_are_allowed(evaluation, serve, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server = serve("--faults", "1", "--kinds", "refusal")
+    set_up(evaluation, server.url, boards=2, max_retries=0)
+
+    def evaluate(allowed: bool) -> subprocess.CompletedProcess[str]:
+        values = yaml.safe_load((evaluation / "params.yaml").read_text())
+        values["evaluate"] = {"allow_failed": allowed}
+        (evaluation / "params.yaml").write_text(yaml.safe_dump(values))
+        command = [sys.executable, "-m", "stages.evaluate"]
+        return subprocess.run(command, cwd=evaluation, env=environment(), capture_output=True, text=True)
+
+    done = evaluate(False)
+    assert done.returncode == 1 and not (evaluation / "data/episodes").exists()
+    assert re.search(r"error: \d+ episodes of the evaluation are missing; the first failed with NoReply", done.stderr)
+    assert evaluate(True).returncode == 0
+    assert (evaluation / "data/episodes").exists()
+    assert len(list(evaluation.glob(".work/evaluate/*"))) == 1  # what had ended was not played anew
+
+
 def test_a_wrong_key_ends_the_flow_with_a_sentence_and_the_key_is_nowhere(prefect, evaluation, serve):
     server = serve("--key", "another")
     set_up(evaluation, server.url, boards=3)
