@@ -17,7 +17,7 @@ TEXTS = sorted(
     and not re.match(r"slim_rl/(games|studies)/\w+/", str(path.relative_to(ROOT)))
 )
 READ = {path: path.read_text() for path in TEXTS}
-ENGLISH = {"matching", "execution", "prediction", "openreward"}
+ENGLISH = {"agent", "matching", "execution", "prediction", "openreward"}
 """Names that are words too, or a company's: they count where they are quoted or imported."""
 
 

@@ -28,7 +28,7 @@ def seed_of(*parts: object) -> int:
 
 
 def base_seat(seat: str) -> str:
-    """The seat of the taskset to which a seat belongs that a game has added: `agent` of `agent#2`. They share a player's
+    """The seat of the taskset to which a seat belongs that a game has added: `solver` of `solver#2`. They share a player's
     name and a reward."""
     return seat.partition("#")[0]
 

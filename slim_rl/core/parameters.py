@@ -37,6 +37,8 @@ class GameParameters(Section):
 
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
     """Parameters whose value decides others: by name and value, the values that others take where they are left out."""
+    adds_seats: ClassVar[bool] = False
+    """Whether a game may add seats while it is played, `solver#2`."""
 
     seating: tuple[PlayerName, ...] = ("policy",)
     """Who plays, in the order of the game's seats."""

@@ -50,7 +50,7 @@ class Seat(NamedTuple):
 
 
 class _Players(dict[str, Player]):
-    """The players by seat. One that a game adds while it is played, `agent#2`, is taken when it first speaks."""
+    """The players by seat. One that a game adds while it is played, `solver#2`, is taken when it first speaks."""
 
     def __init__(self, take: Callable[[str], Player]):
         self._take = take

@@ -35,8 +35,8 @@ class RunParameters(Section):
 
     @property
     def several_policies(self) -> bool:
-        """Whether some game seats the policy more than once, so that an episode fills several samples."""
-        return any(game.seating.count("policy") > 1 for game in self.games.values())
+        """Whether an episode may fill several samples: a game seats the policy more than once, or adds seats."""
+        return any(game.adds_seats or game.seating.count("policy") > 1 for game in self.games.values())
 
     @classmethod
     def of(cls, config: Section) -> "RunParameters":

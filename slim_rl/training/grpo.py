@@ -23,7 +23,6 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from slim_rl.core.errors import Diverged, UserError
-from slim_rl.core.game import base_seat
 from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
@@ -294,15 +293,8 @@ def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any
         for seat, trace in episode.traces.items()
         if any(trace.loss_mask)  # skip seats that never acted
     ]
-    # Of the sequences of one agent's episode the first one is compared; the others share its advantage.
-    first: dict[tuple[int, str], advantages.Played] = {}
-    for place, sequence in played:
-        first.setdefault((place, base_seat(sequence.seat)), sequence)
-    values = dict(zip(first, advantages.estimate(config, list(first.values()), state), strict=True))
-    trained = []
-    for place, sequence in played:
-        value = values[place, base_seat(sequence.seat)]
-        if sequence is not first[place, base_seat(sequence.seat)] and isinstance(value, list):
-            value = math.fsum(value) / len(value)
-        trained.append(TrainedSequence(sequence.episode.traces[sequence.seat], value, place))
-    return trained
+    values = advantages.estimate(config, [sequence for _, sequence in played], state)
+    return [
+        TrainedSequence(sequence.episode.traces[sequence.seat], value, place)
+        for (place, sequence), value in zip(played, values, strict=True)
+    ]

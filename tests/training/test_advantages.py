@@ -1,5 +1,6 @@
 """Advantage estimators: the built-in ones against their formulas, and one of the user's own."""
 
+import itertools
 import math
 
 import numpy as np
@@ -14,12 +15,14 @@ from slim_rl.training.config import TrainConfig
 
 ROLE = TrainConfig(advantage="role")
 
+NUMBERS = itertools.count()
+
 
 def played(*rewards, game="kuhn", group=0, sampled=2):
     """A sequence for each (seat, reward)."""
     trace = TokenTrace([5] + [6] * sampled, [0] + [1] * sampled, [0.0] * (sampled + 1))
     return [
-        Played(group, Episode("e", "g", game, rewards={seat: reward}, traces={seat: trace}), seat)
+        Played(group, Episode(str(next(NUMBERS)), "g", game, rewards={seat: reward}, traces={seat: trace}), seat)
         for seat, reward in rewards
     ]
 
@@ -102,7 +105,7 @@ def test_an_estimator_of_the_users_own_may_give_a_value_for_each_token():
     ("name", "sentence"),
     [
         ("too_few", "gave 1 values for 2 sequences"),
-        ("too_long", "gave 9 values for the 2 sampled tokens of the seat a in the episode e"),
+        ("too_long", "gave 9 values for the 2 sampled tokens of the seat a in the episode "),
         ("forgetful", "is not JSON"),
         ("overflowing", "gave an advantage that cannot be used: inf is no finite number"),
         ("unsure", "gave an advantage that cannot be used: .*nan.* is no finite number"),

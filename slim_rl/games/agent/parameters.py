@@ -8,6 +8,8 @@ from slim_rl.core.parameters import GameParameters
 
 
 class Parameters(GameParameters):
+    adds_seats = True
+
     tasks: Path | None = None
     """JSON lines. A line is an object, which the agent gets as it is; its `id` names the task."""
     eval_tasks: Path | None = None

@@ -5,6 +5,7 @@ named by its import path: `train.advantage: my_module:estimate`. See `Estimator`
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ import numpy as np
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError, finite
+from slim_rl.core.game import base_seat
 from slim_rl.runtime.imports import function_at
 from slim_rl.training.config import ESTIMATORS, TrainConfig
 
@@ -58,9 +60,24 @@ def find_estimator(name: str) -> Estimator:
 def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any]) -> list[Advantage]:
     """The advantages of a step, from the estimator that `config.advantage` names; changes `state` in place.
 
+    Of the sequences that one player has in an episode (`solver`, `solver#2`) the first one is compared; the others get its
+    advantage, or the mean of its tokens'.
+
     Raises:
         UserError: the estimator returned the wrong number of values or one that is not finite, or keeps something in `state` that is not JSON.
     """
+    everything = [(sequence.episode.episode_id, base_seat(sequence.seat)) for sequence in played]
+    first: dict[tuple[str, str], Played] = {}
+    for key, sequence in zip(everything, played, strict=True):
+        first.setdefault(key, sequence)
+    values = dict(zip(first, _estimate(config, list(first.values()), state), strict=True))
+    shared = {key: math.fsum(value) / len(value) if isinstance(value, list) else value for key, value in values.items()}
+    return [
+        values[key] if sequence is first[key] else shared[key] for key, sequence in zip(everything, played, strict=True)
+    ]
+
+
+def _estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any]) -> list[Advantage]:
     given: Sequence[Any] = find_estimator(config.advantage)(played, config, state)
     try:
         values = [[finite(v) for v in value] if np.ndim(value) else finite(value) for value in given]
