@@ -108,13 +108,14 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         "output_loading_info": True,
     }
     with _opening(name):
-        model, loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_PLAIN)
+        both: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_PLAIN)
+    model, loaded = both
     # transformers warns, and draws what is missing at random.
     beyond = [key for key in loaded["unexpected_keys"] if ".layers." in key and not key.endswith("inv_freq")]
     if wrong := sorted([*loaded["missing_keys"], *beyond, *(key for key, *_ in loaded["mismatched_keys"])]):
         raise UserError(f"The weights of {name} are not those of its config.json; see {wrong[0]}.")
     _check_weights(model, name)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer  # type: ignore[arg-type]
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
