@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from slim_rl.core.errors import UserError
-from slim_rl.runtime.process import end
+from slim_rl.runtime.process import STAGE_GRACE_SECONDS, end
 from stages.services import main as check_services
 
 
@@ -89,5 +89,5 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
         if process.wait():
             raise UserError(complaint or f"`dvc repro --single-item {stage}` ended with {process.returncode}.")
     finally:
-        end(process)
+        end(process, STAGE_GRACE_SECONDS)
     return did

@@ -25,11 +25,8 @@ from slim_rl.config import RUN
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import WORK_VARIABLE, work_root
-from slim_rl.runtime.process import end
+from slim_rl.runtime.process import STAGE_GRACE_SECONDS, end
 from stages.workspace import composed_run, sole_run
-
-_GRACE_SECONDS = 75.0
-"""To end a stage that waits for paid replies; longer than the default `timeout_seconds` of a service."""
 
 
 def main() -> None:
@@ -59,7 +56,7 @@ def main() -> None:
         try:
             code = process.wait()
         finally:
-            end(process, _GRACE_SECONDS)
+            end(process, STAGE_GRACE_SECONDS)
     sys.exit(code)
 
 

@@ -216,7 +216,7 @@ def _constraint(body: Mapping[str, Any], tools: Sequence[Tool]) -> Constraint | 
     names = [tool.name for tool in tools]
     if isinstance(choice, Mapping):
         function = choice.get("function")
-        names = [function.get("name")] if isinstance(function, Mapping) else []
+        names = [str(function.get("name"))] if isinstance(function, Mapping) else []
     if choice not in ("auto", "none", "required") and not set(names) & {tool.name for tool in tools}:
         raise Refusal("tool_choice is auto, none, required, or names one of the tools.")
     if choice != "auto" and choice != "none" and not names:
