@@ -173,3 +173,22 @@ async def edits(task, client):
     messages[3] = {"role": "assistant", "content": "something else"}
     await client.chat.completions.create(model="any", messages=messages)
     return 1.0
+
+
+async def repeats(task, client):
+    """Asks the same again: after an error, by itself, and after its connection broke before the reply."""
+    asked = {"model": "any", "messages": [{"role": "user", "content": PROMPT}]}
+    again = {"extra_headers": {"x-stainless-retry-count": "1"}}
+    first = await client.chat.completions.create(**asked)
+    repeated = await client.chat.completions.create(**asked, **again)
+    anew = await client.chat.completions.create(**asked)
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello"}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.api_key}\r\n"
+    _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    await writer.drain()
+    writer.transport.abort()
+    headers = {"Authorization": f"Bearer {client.api_key}"}
+    lost = await client._client.post(f"{client.base_url}chat/completions", content=body, headers=headers)
+    assert lost.status_code == 200
+    return {"reward": 1.0, "same": first.id == repeated.id, "other": first.id != anew.id}

@@ -112,6 +112,12 @@ def test_sequences_of_one_episode_share_its_advantage(play, tokenizer):
     assert np.allclose([value for [value] in values.values()], expected, atol=1e-4)
 
 
+def test_an_equal_request_is_answered_again_only_where_the_client_missed_the_reply(play, tokenizer):
+    [episode] = play(GUESTS.format("repeats"), Caller(tokenizer, 0, echo.SPOKEN))
+    assert (episode.metrics["same"], episode.metrics["other"]) == (1, 1), episode.error
+    assert episode.metrics["turn_count"] == 3  # the first, the one sampled anew, and the one whose client was gone
+
+
 @pytest.mark.parametrize(
     ("guest", "options", "status", "reward", "error"),
     [
