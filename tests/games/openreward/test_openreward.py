@@ -150,8 +150,12 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
 
 
 def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
-    # Prefect disables all loggers that are there when it is imported.
-    monkeypatch.setattr(logging.getLogger("aiohttp.server"), "disabled", False)
+    # Libraries that other tests have loaded into this process disable loggers, or raise their levels.
+    logging.disable(logging.NOTSET)
+    for name in ("aiohttp", "aiohttp.server"):
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+        caplog.set_level(logging.ERROR, logger=name)
 
     class Broken:
         seats = calculator.taskset.seats
