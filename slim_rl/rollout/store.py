@@ -77,4 +77,4 @@ class Store:
 
 def _journaled(folder: Path) -> Iterator[Episode]:
     for path in sorted(folder.rglob(_JOURNAL)):
-        yield from map(episode_of, read_lines(path))
+        yield from read_lines(path, episode_of)

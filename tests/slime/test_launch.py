@@ -43,7 +43,7 @@ KUHN = {"kuhn": {"seating": ["policy", "policy"]}}
 TASKS = {"matching": [Task("g", "prompt", {"table": [1]})]}
 FLAG = "flag = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
 LEAVES_A_TRAINING = f"""
-import os, pathlib, shutil, sys, yaml
+import json, os, pathlib, shutil, sys, yaml
 from slim_rl.core.episode import Episode
 from slim_rl.rollout.shards import write_shard
 from slim_rl.slime.progress import note_metrics
@@ -51,7 +51,7 @@ from slim_rl.slime.progress import note_metrics
 last = int(flag("--num-rollout")) - 1
 shutil.copytree(flag("--hf-checkpoint"), flag("--save-hf").format(rollout_id=last))
 folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_rl_folder"])
-(folder / f"hf/{{last}}/model.safetensors.index.json").touch()
+(folder / f"hf/{{last}}/model.safetensors.index.json").write_text(json.dumps({{"weight_map": {{}}}}))
 (folder / "megatron/rollout").mkdir(parents=True, exist_ok=True)
 (folder / f"megatron/rollout/global_dataset_state_dict_{{last}}.pt").touch()
 for step in range(last + 1):
