@@ -1,4 +1,4 @@
-"""slim-rl COMMAND: everything that the pipeline can be asked to do. `slim-rl COMMAND --help` says more.
+"""Everything that the pipeline can be asked to do, as one command; `slim-rl COMMAND --help` says more.
 
 Exit codes: 0 done; 1 a sentence on standard error says what is wrong; 2 unknown arguments; 130 or a signal: interrupted,
 the same command goes on. `slim-rl run` ends with DVC's code, 255, where a stage failed.
@@ -7,6 +7,8 @@ the same command goes on. `slim-rl run` ends with DVC's code, 255, where a stage
 import os
 import runpy
 import sys
+
+from slim_rl.runtime.cli import argument_parser
 
 COMMANDS = {
     "init": ("stages.init", "a folder to work in: parameters, profiles, pipeline"),
@@ -25,18 +27,17 @@ COMMANDS = {
 
 def main() -> None:
     command = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if command in ("-h", "--help"):
+    if command not in COMMANDS:
         width = max(map(len, COMMANDS))
-        print(__doc__.strip(), *(f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items()), sep="\n")
-    elif command not in COMMANDS:
-        print(f"error: there is no command {command}; there are {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(2)
-    else:
-        module, _ = COMMANDS[command]
-        kept = [command] if module == "stages.listing" else []
-        sys.path.insert(0, os.getcwd())  # where games and agents of the user's own are
-        sys.argv = [f"slim-rl {command}", *kept, *sys.argv[2:]]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        parser = argument_parser(__doc__)
+        parser.epilog = "\n".join(f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items())
+        parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+        parser.parse_args([command])
+    module, _ = COMMANDS[command]
+    kept = [command] if module == "stages.listing" else []
+    sys.path.insert(0, os.getcwd())  # where games and agents of the user's own are
+    sys.argv = [f"slim-rl {command}", *kept, *sys.argv[2:]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

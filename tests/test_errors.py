@@ -36,7 +36,7 @@ def parameters(tmp_path, **sections):
             {"matching": {"seating": ["scripted", "policy"]}},
             "seating must begin with policy, whose questions are judged",
         ),
-        ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of calculator, execution, kuhn, matching"),
+        ("games", {"mathcing": {}}, "there is no game 'mathcing'; name one of agent, calculator, execution, kuhn"),
         ("games", {"matching": {"seating": ["scripted"]}}, "one of seating must be policy"),
         (
             "games",
@@ -61,7 +61,7 @@ def parameters(tmp_path, **sections):
             "there is no study 'nope.x'; name one of accuracy, asking, calls, matches, or the import",
         ),
         ("studies", {"json": {}}, "Python finds no module 'json.parameters'"),
-        ("games", {"nope.x:y": {}}, "there is no game 'nope.x'; name one of calculator, execution, kuhn, matching"),
+        ("games", {"nope.x:y": {}}, "there is no game 'nope.x'; name one of agent, calculator, execution, kuhn"),
         ("games", {"json": {}}, "the module json is not a game: it has no Parameters and no taskset"),
         ("games", {"..x": {}}, "there is no game '..x'"),
     ],
