@@ -48,9 +48,10 @@ def main() -> None:
             )
             return
         command = ["dvc", *verb, *shlex.split(options.dvc)]
-        # Not in an experiment's own folder; and with this Python, whose folder need not be on the user's path.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute()), "PATH": path}
+        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
+        path, own = os.environ.get("PATH", "").split(os.pathsep), str(Path(sys.executable).parent)
+        if own not in path:  # the environment is not activated
+            environment["PATH"] = os.pathsep.join([own, *path])
         # In its own session, so that Ctrl-C reaches it through `end`, which gives it time.
         process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
         try:

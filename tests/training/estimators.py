@@ -19,4 +19,4 @@ def later_tokens(played, config, state):
 def exploding(played, config, state):
     """At a large rate, finite advantages in the third step with which no gradient is."""
     state["steps"] = state.get("steps", 0) + 1
-    return [3e38 if config.learning_rate > 1 and state["steps"] == 3 else i % 3 - 1.0 for i in range(len(played))]
+    return [1e300 if config.learning_rate > 1 and state["steps"] == 3 else i % 3 - 1.0 for i in range(len(played))]
