@@ -40,9 +40,8 @@ def test_it_fits_the_screen_and_all_can_read_it(open_page, width, scheme):
     assert page.locator("h2").all_inner_texts()[:2] == ["seed: 5 runs", "control-of-a-long-name: 3 runs"]
     assert page.locator(".verdict").first.inner_text().startswith("Supported: the model learnt")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert (
-        page.evaluate("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
-        == 0
-    )
+    # On a phone the table of five runs scrolls in itself: no number breaks across lines.
+    scrolling = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert page.evaluate(scrolling) == (1 if width == 390 else 0)
     assert len(page.locator("main").inner_text().split()) < 1500
     assert serious_violations(page) == []
