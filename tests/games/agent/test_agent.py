@@ -159,7 +159,7 @@ print(json.dumps({{"reward": float(bool(reply["choices"])), "seed": task["seed"]
         ("", "print('no reward')", "failed", "no reward in its last line"),
         ("", "print(os.environ['OPENAI_API_KEY']); sys.exit(1)", "failed", "[key]"),
         (
-            "import subprocess, time; subprocess.Popen(['sleep', '77.5']); time.sleep(77)",
+            "import subprocess, time; subprocess.Popen(['sleep', '76.54321']); time.sleep(77)",
             "",
             "failed",
             "longer than 2 s",
@@ -173,7 +173,7 @@ def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
     assert "sk-" not in episode.error
     if status == "completed":
         assert episode.rewards == {"agent": 1.0} and episode.metrics["seed"] >= 0
-    assert not any(b"77.5" in path.read_bytes() for path in _command_lines())
+    assert not any(b"76.54321" in path.read_bytes() for path in _command_lines())
 
 
 def _command_lines():
