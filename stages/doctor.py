@@ -60,7 +60,7 @@ def _machine() -> Iterator[Row]:
     yield Row("ok" if cores >= 2 else "note", "cores", f"{cores}, {_processor()}; `processes` is 2 by default")
     free = memory.available / _GIGABYTE
     text = f"{free:.1f} of {memory.total / _GIGABYTE:.1f} GB are free; the default run needs {_NEEDED_GIGABYTES}"
-    yield Row("ok" if free >= _NEEDED_GIGABYTES else "missing", "memory", text)
+    yield Row("ok" if free >= _NEEDED_GIGABYTES else "note", "memory", text)
     disk = shutil.disk_usage(".").free / _GIGABYTE
     yield Row("ok" if disk >= 1 else "missing", "disk", f"{disk:.0f} GB are free here")
 
