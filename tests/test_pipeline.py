@@ -87,7 +87,8 @@ def test_a_killed_paid_evaluation_goes_on_after_an_edit_and_pays_for_no_reply_tw
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     copy = copy_of(finished, tmp_path / "copy")
     server = serve("--hold-after", "80")
-    service = dict(base_url=server.base_url, max_requests_per_minute=None, max_tokens_per_minute=None, max_concurrent=4)
+    rates = {"max_requests_per_minute": 10**5, "max_tokens_per_minute": 10**8}
+    service = {"base_url": server.base_url, "max_concurrent": 4, **rates}
     changes = {
         "games": {"matching": {"seating": ["policy", "service:partner"], "always_accept": False}},
         "services": {"partner": service},
