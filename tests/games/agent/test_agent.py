@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 
@@ -173,11 +174,8 @@ def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
     assert "sk-" not in episode.error
     if status == "completed":
         assert episode.rewards == {"agent": 1.0} and episode.metrics["seed"] >= 0
-    assert not any(b"76.54321" in path.read_bytes() for path in _command_lines())
-
-
-def _command_lines():
-    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    if "76.54321" in before:
+        assert not any("76.54321" in (p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
 
 
 def test_tasks_are_split_by_name_and_what_is_wrong_is_a_sentence(tasks_file):
