@@ -307,7 +307,7 @@ class ChatService:
         if all(isinstance(n, int) and n >= 0 for n in tokens):
             call.answered(tokens[0], cached if isinstance(cached, int) else 0, tokens[1], bought)
         else:
-            call.free(bought, calls_without_usage=1)
+            call.unseen(bought, calls_without_usage=1)
         return outcome
 
 

@@ -138,15 +138,15 @@ class Call:
         )
 
     def free(self, reply: Bought | None = None, /, **outcome: int) -> None:
-        """It costs nothing, or the service does not say what."""
+        """It costs nothing."""
         self.ledger.add(reply, unanswered=-1, dollars=-self.dollars, **outcome)
 
-    def unseen(self, **outcome: int) -> None:
-        """It was sent, and no answer came that could be read. It may have to be paid, so the most counts."""
+    def unseen(self, reply: Bought | None = None, /, **outcome: int) -> None:
+        """It was sent, and no answer came that says what it costs. It may have to be paid, so the most counts."""
         if self.ledger.price:
-            self.answered(self.prompt_tokens, 0, self.completion_tokens, None, estimated_calls=1, **outcome)
+            self.answered(self.prompt_tokens, 0, self.completion_tokens, reply, estimated_calls=1, **outcome)
         else:
-            self.free(**outcome)
+            self.free(reply, **outcome)
 
 
 class _Line(NamedTuple):

@@ -172,6 +172,15 @@ def test_a_reply_that_can_be_read_is_used(service, run, answer):
     assert len(bodies) == 1
 
 
+def test_a_reply_without_its_tokens_counts_with_the_most_that_it_can_have_cost(service, run):
+    price = {"prompt": 1.0, "cached_prompt": 1.0, "completion": 1.0}
+    one, _ = service(lambda body: completion(usage=None), price=price)
+    assert run(one.reply(SHORT, 0)).text == TURN
+    totals = one.ledger.totals
+    assert (totals["calls_without_usage"], totals["unanswered"]) == (1, 0) and totals["dollars"] > 0
+    assert run(one.reply(SHORT, 0)).text == TURN and totals["calls"] == 1  # from the ledger
+
+
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
