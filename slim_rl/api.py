@@ -1,6 +1,7 @@
 """slim_rl as a library: play a game, make training samples, train, read what a run has left. See docs/python.md."""
 
 import asyncio
+import hashlib
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -9,17 +10,19 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from slim_rl.config import Config, checked
 from slim_rl.core.episode import Episode, Status
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import UserError, finite
 from slim_rl.core.game import Purpose, Task
 from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine
-from slim_rl.games import NamedGame, game_parameters, load_games
+from slim_rl.games import NamedGame, load_games
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import renderer_of
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
 from slim_rl.rollout.shards import row_of
+from slim_rl.runtime.code import fingerprint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,9 +241,12 @@ class Batches:
             else:
                 episode = await self._seating.play(Request(episode_id, self._game, task, self._names, self.step))
             if self._reward and episode.status != "failed":
-                given = self._reward(episode)
-                reward = float(await given if inspect.isawaitable(given) else given)
-                episode.rewards = dict.fromkeys(episode.traces or episode.rewards, reward)
+                reward = self._reward(episode)
+                reward = await reward if inspect.isawaitable(reward) else reward
+                try:
+                    episode.rewards = dict.fromkeys(episode.traces or episode.rewards, finite(reward))
+                except ValueError as error:
+                    raise UserError(f"reward_fn: {error}, for the episode {episode_id}.") from None
             return episode
 
 
@@ -255,7 +261,7 @@ async def train(
     **options: Any,
 ) -> list[dict[str, float]]:
     """Train a local policy in place on one game, as the stage `train` does, and write it to `folder/trained`. A call that was
-    interrupted goes on from what `folder` holds.
+    interrupted goes on when it is made again with the same arguments and weights.
 
     Args:
         options: those of `train` in `params.yaml`: `steps`, `learning_rate`, ...
@@ -266,23 +272,29 @@ async def train(
     Raises:
         UserError: see `play`; or the policy is not in this process.
     """
+    import torch
+
     from slim_rl.engines.local import LocalEngine
     from slim_rl.rollout.tasks import Mixture
     from slim_rl.training.checkpoint import save_model
-    from slim_rl.training.config import TrainConfig
     from slim_rl.training.grpo import Rollouts, Trainer
 
     if not isinstance(policy.engine, LocalEngine):
         raise UserError("Only a policy in this process can be trained: Policy.load(CHECKPOINT).")
-    named = _load(game, parameters, seed)
+    config = _checked(game, parameters, seed, train={**options, "temperature": policy.temperature})
+    named = load_games(config.games, seed)[game]
     own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
-    seating = Seating(seating.games, {**seating.makers, "policy": policy.maker()}, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
-    config, folder = TrainConfig.model_validate({**options, "temperature": policy.temperature}), Path(folder)
-    trainer = Trainer(config, policy.engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), folder / "work")
+    weights = hashlib.sha256()
+    for weight in policy.engine.model.state_dict().values():
+        weights.update(weight.cpu().contiguous().view(torch.uint8).numpy())
+    work = Path(
+        folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, weights.hexdigest())
+    )
+    trainer = Trainer(config.train, policy.engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     await trainer.train(on_step)
-    save_model(folder / "trained", policy.engine.model, policy.tokenizer)
+    save_model(Path(folder, "trained"), policy.engine.model, policy.tokenizer)
     return trainer.run.history
 
 
@@ -310,11 +322,12 @@ def episodes(folder: str | Path) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
+def _checked(game: str, parameters: Mapping[str, Any] | None, seed: int, **sections: Any) -> Config:
+    return checked({"seed": seed, "games": {game: dict(parameters or {})}, **sections}, "slim_rl")
+
+
 def _load(game: str, parameters: Mapping[str, Any] | None, seed: int) -> NamedGame:
-    try:
-        return load_games({game: game_parameters(game, dict(parameters or {}))}, seed)[game]
-    except ValueError as error:  # pydantic's errors are ValueErrors, too
-        raise UserError(f"games.{game}: {error}") from None
+    return load_games(_checked(game, parameters, seed).games, seed)[game]
 
 
 def _default_seats(game: NamedGame) -> dict[str, str]:

@@ -45,7 +45,8 @@ def test_a_batch_has_the_episodes_that_the_training_of_the_same_seed_plays(polic
     policy.engine.reset()
     options = {"steps": 1, "games_per_step": 2, "samples_per_game": 4, "filters": []}
     asyncio.run(slim_rl.train("matching", policy, tmp_path, parameters=SMALL, seed=3, **options))
-    trained = {episode.episode_id: episode for episode in read_episodes(tmp_path / "work/rollouts")}
+    [work] = (tmp_path / "work").iterdir()
+    trained = {episode.episode_id: episode for episode in read_episodes(work / "rollouts")}
     made = [sample for group in batch for sample in group]
     assert len(made) == len(trained) == 8
     for sample in made:
@@ -54,7 +55,7 @@ def test_a_batch_has_the_episodes_that_the_training_of_the_same_seed_plays(polic
         assert (sample.reward, sample.status) == (episode.rewards["player-1"], episode.status)
         assert (sample.tokens, sample.loss_mask) == (trace.token_ids, trace.loss_mask)
         assert sample.prompt + sample.response == policy.tokenizer.decode(sample.tokens)
-    played = slim_rl.episodes(tmp_path / "work/rollouts")
+    played = slim_rl.episodes(work / "rollouts")
     assert sorted(played["reward.player-1"]) == sorted(sample.reward for sample in made)
 
 
@@ -96,6 +97,21 @@ def test_players_of_ones_own_and_scripted_ones_play(policy):
     assert twice[0].traces == twice[1].traces
 
 
+def test_a_training_with_other_options_does_not_go_on_from_an_earlier_one(policy, tmp_path):
+    options = {"parameters": SMALL, "games_per_step": 2, "samples_per_game": 2, "steps": 1}
+    for rate in (1e-3, 1e-4, 1e-4):  # nothing is learnt, so the third call has the weights of the second and goes on
+        asyncio.run(slim_rl.train("matching", policy, tmp_path, learning_rate=rate, **options))
+    assert len(list((tmp_path / "work").iterdir())) == 2
+
+
+def test_a_reward_of_ones_own_must_be_a_number(policy):
+    batches = slim_rl.Batches(
+        "matching", policy, parameters=SMALL, batch_size=1, reward_fn=lambda episode: float("nan")
+    )
+    with pytest.raises(slim_rl.UserError, match="reward_fn: nan is no finite number"):
+        next(iter(batches))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said_"),
     [
@@ -108,6 +124,16 @@ def test_players_of_ones_own_and_scripted_ones_play(policy):
 def test_errors_are_the_sentences_of_the_command_line(arguments, said_):
     with pytest.raises(slim_rl.UserError, match=said_):
         asyncio.run(slim_rl.play(*arguments))
+
+
+def test_a_wrong_parameter_is_one_sentence_that_says_what_would_be_right(policy, tmp_path):
+    for work, named in (
+        (slim_rl.play("matching", parameters={"sizes": 3}), "games.matching.sizes; did you mean size"),
+        (slim_rl.train("matching", policy, tmp_path, stepz=3), "train.stepz; did you mean steps"),
+    ):
+        with pytest.raises(slim_rl.UserError, match=named) as error:
+            asyncio.run(work)
+        assert "\n" not in str(error.value)
 
 
 def test_importing_loads_no_torch():
