@@ -130,7 +130,7 @@ class QuestionReward:
         steps, within = found.get("training_steps", none), found.get("same_task", none)
         across, noun = found.get("held_out.trained", none), self.noun
         places = ((steps, "over training steps"), (across, "over held-out games"), (within, f"on the same {self.task}"))
-        numbers = [f"{one.pearson.mean:+.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
+        numbers = [f"{one.pearson.mean:+z.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
         if not numbers:
             return f"{noun.capitalize()}s or rewards never differ, so there is nothing to correlate."
         beside = f"{within.slope.mean:+.3f} reward ({within.slope.low:+.3f} to {within.slope.high:+.3f})"
