@@ -26,6 +26,7 @@ from slim_rl.runtime.cli import argument_parser
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import make_optimizers
 from slim_rl.training.update import TrainedSequence, update
+from slim_rl.training.weights import Weights
 
 SAMPLED, HEARD, TURNS = 12, 20, (2, 7)
 LIKE_FOR_LIKE = {"bf16": False, "gradient_checkpointing": False}
@@ -79,14 +80,14 @@ class Ours(TrainerCallback):
     """Takes our step before each of the trainer's, and measures both."""
 
     def __init__(self, model: PreTrainedModel, sequences: list[TrainedSequence]):
-        self.config = TrainConfig(learning_rate=1e-6)
-        self.model, self.sequences = copy.deepcopy(model), sequences
-        self.optimizers = make_optimizers(self.config, self.model)
+        self.config = TrainConfig(learning_rate=1e-6, max_logprob_gap=100)
+        self.weights, self.sequences = Weights(copy.deepcopy(model)), sequences
+        self.optimizers = make_optimizers(self.config, self.weights)
         self.seconds, self.peer_seconds, self.metrics = [], [], []
 
     def on_step_begin(self, *_, **__):
         start = clocks()
-        self.metrics.append(asyncio.run(update(self.config, self.model, None, self.optimizers, self.sequences)))
+        self.metrics.append(asyncio.run(update(self.config, self.weights, self.optimizers, self.sequences)))
         self.started = clocks()
         self.seconds.append(self.started - start)
 

@@ -278,6 +278,7 @@ async def train(
     from slim_rl.rollout.tasks import Mixture
     from slim_rl.training.checkpoint import save_model
     from slim_rl.training.grpo import Rollouts, Trainer
+    from slim_rl.training.weights import Weights
 
     if not isinstance(policy.engine, LocalEngine):
         raise UserError("Only a policy in this process can be trained: Policy.load(CHECKPOINT).")
@@ -286,13 +287,14 @@ async def train(
     own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
-    weights = hashlib.sha256()
+    digest = hashlib.sha256()
     for weight in policy.engine.model.state_dict().values():
-        weights.update(weight.cpu().contiguous().view(torch.uint8).numpy())
-    work = Path(
-        folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, weights.hexdigest())
-    )
-    trainer = Trainer(config.train, policy.engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
+        digest.update(weight.cpu().contiguous().view(torch.uint8).numpy())
+    work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
+    model = policy.engine.model
+    weights = Weights(model, model.dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
+    policy.engine.model = weights.sampler
+    trainer = Trainer(config.train, weights, policy.engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     await trainer.train(on_step)
     save_model(Path(folder, "trained"), policy.engine.model, policy.tokenizer)
     return trainer.run.history

@@ -99,6 +99,10 @@ class Config(Section):
     def _slime_can_do_it(self) -> "Config":
         if self.train.backend != "slime":
             return self
+        if self.train.lora:
+            raise ValueError("train.lora needs train.backend: local")
+        if self.train.importance_cap:
+            raise ValueError("train.importance_cap needs train.backend: local")
         if self.train.averaging_decay:
             raise ValueError("train.averaging_decay needs train.backend: local")
         if self.evaluate.every_steps:

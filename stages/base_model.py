@@ -17,6 +17,7 @@ from slim_rl.engines.model import (
     load_model,
     load_tokenizer,
 )
+from slim_rl.engines.precision import choose
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
@@ -27,6 +28,7 @@ from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, h
 from slim_rl.training.imitation import imitate, length
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
+from slim_rl.training.weights import Weights
 from stages.dependencies import parameters_of_the_run, training_work
 
 OUTPUT = Path("models/base")
@@ -66,6 +68,10 @@ async def warm_start(config: Config, team: Team) -> None:
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
+    dtype, why = await team.lead(choose(made.precision, model.config))
+    if team.leads:
+        print(f"Precision: {why}.")
+    weights = Weights(model, dtype)
     renderer = renderer_of(made, tokenizer)
     games = load_games(config.games, config.seed)
     shown = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
@@ -88,9 +94,9 @@ async def warm_start(config: Config, team: Team) -> None:
 
     work, key = training_work("base_model", config, source)
     async with after_divergence(work, key, team):
-        measured = await imitate(warm, model, batch, work, held_out, team)
+        measured = await imitate(warm, weights, batch, work, held_out, team)
     if team.leads:
-        save_model(OUTPUT, model, tokenizer)
+        save_model(OUTPUT, weights.sampler, tokenizer)
         write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
 
 
@@ -122,7 +128,7 @@ async def make_tiny(config: Config, team: Team) -> None:
     )
     work, key = training_work("base_model", config)
     async with after_divergence(work, key, team):
-        await imitate(warm, model, batch, work, team=team)
+        await imitate(warm, Weights(model), batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)
 

@@ -82,6 +82,7 @@ def check_checkpoints(config: Config) -> None:
     if named:
         from slim_rl.engines.local import check_kind  # loads torch
         from slim_rl.engines.model import check_weights, checkpoint_config, load_tokenizer
+        from slim_rl.engines.precision import choose
         from slim_rl.players.renderer import renderer_of
         from slim_rl.runtime.team import team_size
         from slim_rl.training.memory import check_trainable
@@ -96,6 +97,9 @@ def check_checkpoints(config: Config) -> None:
             if local or name in frozen:
                 check_kind(kinds[name])
         if base != "tiny" and config.warmstart.checkpoint:
-            check_trainable(base, kinds[base], processes=team_size(config.processes))
+            dtype, _ = choose(config.model.precision, kinds[base])
+            check_trainable(base, kinds[base], processes=team_size(config.processes), dtype=dtype)
         if base != "tiny" and local:
-            check_trainable(base, kinds[base], config.train, team_size(config.playing_processes))
+            dtype, why = choose(config.model.precision, kinds[base])
+            print(f"Precision: {why}.")
+            check_trainable(base, kinds[base], config.train, team_size(config.playing_processes), dtype=dtype)

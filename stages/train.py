@@ -17,6 +17,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model, load_tokenizer
+from slim_rl.engines.precision import choose
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.players.services import Services, ledgers
@@ -39,6 +40,7 @@ from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
+from slim_rl.training.weights import Weights
 from stages.dependencies import parameters_of_the_run, training_work, values
 from stages.services import services_of
 
@@ -66,7 +68,9 @@ async def run(config: Config, team: Team) -> None:
         if game.reward_function:
             find_reward(game.reward_function)
     if config.train.backend == "local" and team.leads:
-        check_trainable(str(BASE), checkpoint_config(str(BASE)), config.train, team.size)
+        kind = checkpoint_config(str(BASE))
+        dtype, _ = choose(config.model.computes_in, kind)
+        check_trainable(str(BASE), kind, config.train, team.size, dtype=dtype)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder, key = work(config, games)
@@ -104,7 +108,11 @@ def slime_inputs(config: Config) -> dict[str, Any]:
 
 async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
     model, tokenizer = load_model(BASE)
-    engine = LocalEngine(model)
+    dtype, why = await team.lead(choose(config.model.computes_in, model.config))
+    if team.leads:
+        print(f"Precision: {why}.")
+    weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
+    engine = LocalEngine(weights.sampler)
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():
         await check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
@@ -132,7 +140,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
             folder / "benchmarks",
             team,
         )
-    trainer = Trainer(config.train, engine, rollouts, folder, measured, team)
+    trainer = Trainer(config.train, weights, engine, rollouts, folder, measured, team)
     project = config.train.wandb_project if team.leads else None
     with curves() as log, wandb_curves(project, folder) as log_too:
 
@@ -143,7 +151,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
 
         await trainer.train(on_step)
     if team.leads:
-        save_model(TRAINED, model, tokenizer)
+        save_model(TRAINED, weights.sampler, tokenizer)
 
 
 async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:

@@ -21,6 +21,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from slim_rl.core.errors import UserError
+from slim_rl.engines.precision import choose
 
 disable_progress_bar()  # our own long work has bars of its own
 
@@ -90,10 +91,12 @@ def check_weights(folder: Path) -> None:
         raise UserError(f"The checkpoint folder {folder} has no weights (*.safetensors).")
 
 
-def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal LM in fp32 with its tokenizer, from a folder or a hub name; on the GPU if there is one.
+def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM with its tokenizer, from a folder or a hub name; on the GPU if there is one.
 
-    In bf16, rounding would lose most of AdamW's steps at the learning rates of RL.
+    Args:
+        precision: see `choose`. What is to be trained is loaded in fp32: in bf16, rounding would lose most of AdamW's steps
+            at the learning rates of RL.
 
     Raises:
         UserError: there is no such checkpoint, or it has no tokenizer.
@@ -115,7 +118,8 @@ def load_model(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     if wrong := sorted([*loaded["missing_keys"], *beyond, *(key for key, *_ in loaded["mismatched_keys"])]):
         raise UserError(f"The weights of {name} are not those of its config.json; see {wrong[0]}.")
     _check_weights(model, name)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+    dtype, _ = choose(precision, model.config)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu", dtype), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

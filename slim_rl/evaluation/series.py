@@ -89,7 +89,7 @@ class Models:
 
         engine: Engine
         if self._evaluate.server is None:
-            model, tokenizer = load_model(checkpoint)
+            model, tokenizer = load_model(checkpoint, self._model.computes_in)
             engine = LocalEngine(model, turn=self.turn)
         else:
             tokenizer = load_tokenizer(checkpoint)

@@ -1,5 +1,6 @@
 """Parameters of the players that are models."""
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -69,6 +70,9 @@ class ModelConfig(Section):
     base: str = "tiny"
     """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint with a chat template, by path or hub name; or
     a `.gguf` file, which is dequantised."""
+    precision: Literal["fp32", "bf16", "auto"] = "auto"
+    """What a checkpoint computes in, in the local backend; its weights are trained in fp32. auto: bf16 on a GPU that has
+    it; on a processor what a short measurement finds faster. The tiny model always computes in fp32."""
     layers: int = Field(4, ge=1)
     """Of the tiny model."""
     hidden_size: int = Field(128, ge=32)
@@ -92,8 +96,15 @@ class ModelConfig(Section):
     tool_tokens: int = Field(1024, ge=1)
     """Maximum tokens of the result of one tool call. A longer one is cut, and the policy is told."""
 
+    @property
+    def computes_in(self) -> str:
+        """`precision`, but the tiny model's numbers are the same on every machine."""
+        return "fp32" if self.base == "tiny" else self.precision
+
     @model_validator(mode="after")
     def _has_a_template_to_replace(self) -> "ModelConfig":
+        if self.base == "tiny" and self.precision == "bf16":
+            raise ValueError("model.precision bf16 is for checkpoints; the tiny model computes in fp32")
         if self.chat_template and self.base == "tiny":
             raise ValueError("model.chat_template replaces that of a checkpoint; model.base tiny has one of its own")
         return self

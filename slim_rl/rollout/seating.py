@@ -172,7 +172,7 @@ def checkpoint_makers(
             from slim_rl.engines.model import load_model
             from slim_rl.players.renderer import renderer_of
 
-            model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")))
+            model, tokenizer = load_model(Path(name.removeprefix("checkpoint:")), config.computes_in)
             renderer = renderer_of(config, tokenizer)
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
             makers[name] = rules.maker(LocalEngine(model, turn=turn), trained=False)

@@ -84,14 +84,14 @@ class Team:
             for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
-    def add_gradients(self, model: "torch.nn.Module") -> None:
+    def add_gradients(self, weights: "Sequence[torch.nn.Parameter]") -> None:
         if self.size > 1:
             import torch
 
-            for parameter in model.parameters():
-                if parameter.grad is None:  # this process had nothing to learn from
-                    parameter.grad = torch.zeros_like(parameter)
-            self.add([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+            for weight in weights:
+                if weight.grad is None:  # this process had nothing to learn from
+                    weight.grad = torch.zeros_like(weight)
+            self.add([weight.grad for weight in weights if weight.grad is not None])
 
 
 ALONE = Team()

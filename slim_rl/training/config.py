@@ -42,6 +42,16 @@ class WarmstartConfig(Section):
         return self
 
 
+class LoraConfig(Section):
+    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685); they need the package peft."""
+
+    rank: int = Field(16, ge=1)
+    alpha: int | None = Field(None, ge=1)
+    """An adapter counts alpha / rank times. null: 2 * rank."""
+    targets: tuple[str, ...] = ()
+    """The layers that get one, by the end of their names (q_proj). Empty: all linear layers but the head."""
+
+
 class TrainConfig(Section):
     """Policy-gradient training on groups of episodes (GRPO)."""
 
@@ -56,6 +66,8 @@ class TrainConfig(Section):
     filters: tuple[str, ...] = ("no_failed_episode",)
     """A group that one of these filters drops is replaced by a group of a further task. A filter is a
     function of `slim_rl/rollout/filters.py`, by name, or your own, by import path (`my_module:my_filter`)."""
+    lora: LoraConfig | None = None
+    """Train adapters in place of all weights; they are merged where the model is saved. For the local backend."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """`muon`: Muon for the layers' matrices, AdamW for the rest."""
     learning_rate: float = Field(2e-4, gt=0, le=10)
@@ -72,6 +84,13 @@ class TrainConfig(Section):
     """For `group`: divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."""
     clip_low: float = Field(0.2, gt=0, lt=1)
     clip_high: float = Field(0.2, gt=0)
+    importance_cap: float | None = Field(None, gt=0)
+    """Truncated importance sampling, for a rollout whose log-probs differ from the trainer's (model.precision): the clip
+    compares with the trainer's own log-probs, and a token counts as many times as it is likelier here than in the rollout,
+    at most this (Yao et al. 2025, fengyao.notion.site/off-policy-rl). null: off; the clip compares with the rollout's."""
+    max_logprob_gap: float = Field(0.2, gt=0)
+    """Training stops where rollout and trainer give the sampled tokens log-probs that differ by more, on average. For the
+    local backend."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base model. With 0 no reference model is kept in memory."""
     kl_estimator: Literal["k2", "k3"] = "k3"
@@ -112,6 +131,8 @@ class TrainConfig(Section):
             raise ValueError(
                 "train.games_per_step times train.samples_per_game must be a multiple of train.minibatches"
             )
+        if self.importance_cap and self.minibatches > 1:
+            raise ValueError("train.importance_cap needs train.minibatches 1")
         if self.samples_per_game == 1 and (self.advantage == "group" or "reward_varies" in self.filters):
             raise ValueError(
                 "with train.samples_per_game 1 a group has nothing to compare: take another train.advantage "

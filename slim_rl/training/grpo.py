@@ -10,17 +10,16 @@ Seed, step number and weights determine a step. Only the number of groups played
 What is saved after a step is all that the next one needs, so a killed run goes on with the numbers it would have had.
 """
 
-import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
 from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.local import LocalEngine
@@ -39,6 +38,7 @@ from slim_rl.training.checkpoint import load_state, save_model, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.update import TrainedSequence, update
+from slim_rl.training.weights import Weights
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
@@ -84,7 +84,8 @@ class Trainer:
     """A training run: it goes on from what `folder` holds.
 
     Args:
-        engine: samples from the model that is trained in place.
+        weights: what is trained.
+        engine: samples from `weights.sampler`.
         folder: gets `state.pt`; in `rollouts/` a folder of shards for each step, with all episodes that it played; in
             `snapshots/` a checkpoint of every `config.snapshot_every` steps.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
@@ -98,6 +99,7 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
+        weights: Weights,
         engine: LocalEngine,
         rollouts: Rollouts,
         folder: Path,
@@ -106,17 +108,15 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
     ):
         advantages.find_estimator(config.advantage)
-        self.config, self.engine, self.rollouts, self.folder = config, engine, rollouts, folder
+        self.config, self.weights, self.engine, self.rollouts, self.folder = config, weights, engine, rollouts, folder
         self.benchmarks, self.team, self.clock = benchmarks, team, clock
-        self.model: PreTrainedModel = engine.model
-        self.reference = copy.deepcopy(self.model) if config.kl_coefficient else None
         # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
-        self.averaged = copy.deepcopy(self.model) if config.averaging_decay else self.model
-        self.optimizers = make_optimizers(config, self.model)
+        self.averages = _copied(weights) if config.averaging_decay else {}
+        self.optimizers = make_optimizers(config, weights)
         self.run, self.saved_at = Run(), clock()
         if state := load_state(folder / "state.pt"):
-            restore(state, self.model, self.optimizers)
-            self.averaged.load_state_dict(state.get("averaged", state["model"]))
+            restore(state, weights, self.optimizers)
+            self.averages = state["averages"]
             self.run = Run(**state["run"])
 
     async def train(self, on_step: Callable[[dict[str, float]], None] = lambda metrics: None) -> None:
@@ -152,7 +152,8 @@ class Trainer:
             run.history.append(await self._benchmark(last=True))
             self._save()
             on_step(run.history[-1])
-        self.model.load_state_dict(self.averaged.state_dict())
+        if self.averages:
+            self.weights.load(self.averages)
 
     async def _step(self) -> dict[str, float]:
         """Play groups, compare their episodes, follow the gradient; returns metrics by name."""
@@ -173,12 +174,10 @@ class Trainer:
                 self.optimizers, config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
             )
             trained = sequences(config, groups, run.estimator)
-            metrics |= await update(config, self.model, self.reference, self.optimizers, trained, self.team)
+            metrics |= await update(config, self.weights, self.optimizers, trained, self.team)
             metrics |= advantages.metrics(run.estimator)
-        if config.averaging_decay:
-            with torch.no_grad():
-                for mean, weight in zip(self.averaged.parameters(), self.model.parameters(), strict=True):
-                    mean.lerp_(weight, 1 - config.averaging_decay)
+        for name, mean in self.averages.items():
+            mean.lerp_(self.weights.trained[name].detach(), 1 - config.averaging_decay)
         return metrics
 
     async def _play_groups(self, folder: Path) -> tuple[list[Group], list[Group]]:
@@ -248,35 +247,51 @@ class Trainer:
     async def _benchmark(self, last: bool = False) -> dict[str, float]:
         if self.benchmarks is None:
             return {}
-        averaged = self.averaged is not self.model
-        engine = LocalEngine(self.averaged, turn=self.engine.turn) if averaged else self.engine
-        return await self.benchmarks.at(self.run.step, engine, last)
+        with self._averaged():
+            return await self.benchmarks.at(self.run.step, self.engine, last)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """In here the weights are their averages, if those are kept."""
+        if not self.averages:
+            yield
+            return
+        last = _copied(self.weights)
+        self.weights.load(self.averages)
+        try:
+            yield
+        finally:
+            self.weights.load(last)
 
     def _snapshot(self) -> None:
         """Keep a frozen copy of the policy, if one is due."""
         every = self.config.snapshot_every
         if every and self.run.step % every == 0 and self.team.leads:
-            save_model(self.folder / "snapshots" / f"step-{self.run.step:05d}", self.averaged)
+            with self._averaged():
+                save_model(self.folder / "snapshots" / f"step-{self.run.step:05d}", self.weights.sampler)
 
     def _save(self) -> None:
         if not self.team.leads:
             return
         state = {
-            "model": self.model.state_dict(),
+            "weights": self.weights.state(),
+            "averages": self.averages,
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "run": vars(self.run),
         }
-        if self.averaged is not self.model:
-            state["averaged"] = self.averaged.state_dict()
         save_state(self.folder / "state.pt", state)
         self.saved_at = self.clock()
 
 
-def make_optimizers(config: TrainConfig, model: PreTrainedModel) -> list[torch.optim.Optimizer]:
+def _copied(weights: Weights) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in weights.state().items()}
+
+
+def make_optimizers(config: TrainConfig, weights: Weights) -> list[torch.optim.Optimizer]:
     rate, decay, betas = config.learning_rate, config.weight_decay, (0.9, 0.95)
     if config.optimizer == "muon":
-        return muon_and_adamw(model, rate, decay, betas)
-    return [torch.optim.AdamW(model.parameters(), lr=rate, betas=betas, weight_decay=decay)]
+        return muon_and_adamw(weights, rate, decay, betas)
+    return [torch.optim.AdamW(weights.trained.values(), lr=rate, betas=betas, weight_decay=decay)]
 
 
 def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:

@@ -19,6 +19,7 @@ from slim_rl.training.demonstrations import HeldOut, Tree
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import descend, muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.prompt import following
+from slim_rl.training.weights import Weights
 
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
 _LEAST_LENGTH = 0.8
@@ -66,7 +67,7 @@ def _predict(
         torch.from_numpy(np.concatenate([getattr(tree, name) for tree in trees])).to(model.device)
         for name in ("predictors", "targets", "weights")
     )
-    return model.lm_head(hidden[rows, predictors - shared]), targets, weights
+    return model.lm_head(hidden[rows, predictors - shared]).float(), targets, weights
 
 
 def _alike_tokens(trees: Sequence[Tree], fewest: int) -> int:
@@ -86,14 +87,14 @@ def _pad(rows: list[np.ndarray], fill: int) -> np.ndarray:
 
 async def imitate(
     config: WarmstartConfig,
-    model: PreTrainedModel,
+    weights: Weights,
     batches: Callable[[int], Sequence[Tree]],
     folder: Path,
     held_out: Sequence[HeldOut] | None = None,
     team: Team = ALONE,
     checkpoint_steps: int = 40,
 ) -> list[dict[str, float]]:
-    """Train `model` in place, going on from the state in `folder`.
+    """Train `weights`, going on from the state in `folder`.
 
     Args:
         batches: this process's share of the trees of a step.
@@ -109,10 +110,11 @@ async def imitate(
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
     """
     steps = math.ceil(config.demonstrations / config.batch)
-    optimizers = _optimizers(model, pretrained=held_out is not None)
+    model, optimizers = weights.model, _optimizers(weights, pretrained=held_out is not None)
+    most_tokens = fitting_tokens(model.config, dtype=model.dtype, device=model.device)
     state = load_state(folder / "state.pt") or {"step": 0}
     if state["step"]:
-        restore(state, model, optimizers)
+        restore(state, weights, optimizers)
     measured: list[dict[str, float]] = state.get("measured", [])
     least_length = _LEAST_LENGTH if held_out is not None else 0.0  # few tokens of the tiny model's lessons are padding
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
@@ -128,14 +130,14 @@ async def imitate(
                     break
             if step == steps:
                 break
-            model.zero_grad()
-            loss = await backward(model, batches(step), fitting_tokens(model.config), least_length, team)
+            weights.zero_grad()
+            loss = await backward(model, batches(step), most_tokens, least_length, team)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
             peak = config.learning_rate or (_LEARNING_RATE if held_out is None else _LEARNING_RATE_PRETRAINED)
             set_learning_rate(optimizers, peak * (warmed_up * cosine / 2))
             try:
-                descend(model, optimizers, 1.0)
+                descend(weights, optimizers, 1.0, team)
             except Diverged as error:
                 raise Diverged(
                     f"Step {step + 1} of the warm start ended: {error}. What was learnt before is kept; the same command with "
@@ -145,18 +147,18 @@ async def imitate(
             bar.update()
             if (step + 1) % checkpoint_steps == 0 and team.leads:
                 saved = [optimizer.state_dict() for optimizer in optimizers]
-                state = {"step": step + 1, "model": model.state_dict(), "optimizers": saved, "measured": measured}
+                state = {"step": step + 1, "weights": weights.state(), "optimizers": saved, "measured": measured}
                 save_state(folder / "state.pt", state)
     return measured
 
 
-def _optimizers(model: PreTrainedModel, pretrained: bool) -> list[torch.optim.Optimizer]:
+def _optimizers(weights: Weights, pretrained: bool) -> list[torch.optim.Optimizer]:
     decay, betas = 0.01, (0.9, 0.98)
     if pretrained:
-        return [torch.optim.AdamW(model.parameters(), weight_decay=decay, betas=betas)]
+        return [torch.optim.AdamW(weights.trained.values(), weight_decay=decay, betas=betas)]
     # At first the model is stuck until it finds which numbers belong to which pairs. Muon gets there in fewer
     # steps than AdamW alone.
-    return muon_and_adamw(model, _LEARNING_RATE, decay, betas)
+    return muon_and_adamw(weights, _LEARNING_RATE, decay, betas)
 
 
 async def backward(
@@ -183,7 +185,6 @@ async def backward(
         loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
         loss.backward()
         total += loss.detach().cpu()
-    team.add_gradients(model)
     team.add([total])
     return float(total)
 

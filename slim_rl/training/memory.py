@@ -14,13 +14,20 @@ from slim_rl.training.config import TrainConfig
 ACTIVATIONS_GIGABYTES = 3.0
 """Of a forward and backward pass. Fixed, because another number of tokens changes the last digits of the weights."""
 MAX_TOKENS = 2048
-"""More only adds padding: sequences of unlike lengths are in one pass."""
+"""On a processor more only adds padding: sequences of unlike lengths are in one pass."""
+MAX_TOKENS_GPU = 16_384
+CPU = torch.device("cpu")
 
 
 def fitting_tokens(
-    config: PreTrainedConfig, checkpointing: bool = False, gigabytes: float = ACTIVATIONS_GIGABYTES
+    config: PreTrainedConfig,
+    checkpointing: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
+    gigabytes: float = ACTIVATIONS_GIGABYTES,
 ) -> int:
-    """Padded tokens whose activations in fp32 need about `gigabytes`; at most `MAX_TOKENS`, at least 1.
+    """Padded tokens whose activations need about `gigabytes`, at most `MAX_TOKENS`; on a GPU a quarter of its
+    memory, at most `MAX_TOKENS_GPU`; at least 1.
 
     Counted on Llama and Qwen3 in transformers 5.23: a layer keeps 12 numbers for each hidden unit of a token and 4 for
     each unit of its MLP. The head works on 4 numbers for each entry of the vocabulary, for half of the tokens.
@@ -28,28 +35,38 @@ def fitting_tokens(
     Args:
         checkpointing: with gradient checkpointing a layer keeps its input, and one layer at a time all.
     """
-    return min(max(int(gigabytes * 1e9) // _bytes_per_token(config, checkpointing), 1), MAX_TOKENS)
+    room, most = int(gigabytes * 1e9), MAX_TOKENS
+    if device.type == "cuda":
+        room, most = torch.cuda.get_device_properties(device).total_memory // 4, MAX_TOKENS_GPU
+    return min(max(room // _bytes_per_token(config, checkpointing, dtype), 1), most)
 
 
-def _bytes_per_token(config: PreTrainedConfig, checkpointing: bool) -> int:
+def _bytes_per_token(config: PreTrainedConfig, checkpointing: bool, dtype: torch.dtype) -> int:
     layer, layers = 12 * config.hidden_size + 4 * config.intermediate_size, config.num_hidden_layers
     numbers = layers * config.hidden_size + layer if checkpointing else layers * layer
-    return 4 * (numbers + 2 * config.vocab_size)
+    return dtype.itemsize * numbers + 4 * 2 * config.vocab_size
 
 
 def check_trainable(
-    name: str, kind: PreTrainedConfig, config: TrainConfig | None = None, processes: int = 1, free: int | None = None
+    name: str,
+    kind: PreTrainedConfig,
+    config: TrainConfig | None = None,
+    processes: int = 1,
+    free: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Check, before its weights are read, that a model can be trained on this machine.
 
-    A parameter takes 4 bytes, 4 for each frozen copy, 4 for its gradient and 8 for AdamW's moments (Muon: 4).
-    Activations come on top; the warm start's are as long as its demonstrations, and are not counted.
+    A parameter takes 4 bytes (in bf16 2 more), those of each frozen copy, 4 for its gradient and 8 for AdamW's moments
+    (Muon: 4); with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
+    as long as its demonstrations, and are not counted.
 
     Args:
         name: of the model, for the sentence.
         config: of GRPO; None for the warm start of a checkpoint.
         processes: that share the memory, each with a model of its own.
         free: bytes; None for `free_bytes()`.
+        dtype: that the model computes in.
 
     Raises:
         UserError: the local engine does not know the model, or it needs more memory than is free.
@@ -58,11 +75,14 @@ def check_trainable(
     train = config or TrainConfig()
     with torch.device("meta"):  # sizes without weights
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(kind).parameters())
-    copies = bool(train.kl_coefficient) + bool(train.averaging_decay)
-    needed = parameters * (4 * (1 + copies) + (8 if train.optimizer == "muon" else 12))
+    width, checkpointing = dtype.itemsize, train.gradient_checkpointing
+    trained = 4 + 4 + (4 if train.optimizer == "muon" else 8) + width * (width < 4)
+    frozen = width * bool(train.kl_coefficient) + 4 * bool(train.averaging_decay)
+    needed = parameters * (2 * width if train.lora else trained + frozen)
     if config:
-        tokens = fitting_tokens(kind, train.gradient_checkpointing)
-        needed += min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, train.gradient_checkpointing)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        tokens = fitting_tokens(kind, checkpointing, dtype, device)
+        needed += min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
     free = (free_bytes() if free is None else free) // processes
     if needed > free:
         raise UserError(

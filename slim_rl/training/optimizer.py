@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from slim_rl.core.errors import Diverged
+from slim_rl.runtime.team import ALONE, Team
+from slim_rl.training.weights import Weights
 
 
 class Muon(torch.optim.Muon):
@@ -42,14 +43,13 @@ def _orthogonal(matrix: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
 
 
 def muon_and_adamw(
-    model: PreTrainedModel, learning_rate: float, weight_decay: float, betas: tuple[float, float]
+    weights: Weights, learning_rate: float, weight_decay: float, betas: tuple[float, float]
 ) -> list[torch.optim.Optimizer]:
     """Muon (Jordan 2024, kellerjordan.github.io/posts/muon) for the layers' matrices; AdamW with `betas` for
     embeddings, the head and norms. Muon's steps are scaled to the size of AdamW's (0.2 times the root of the larger side:
     Liu et al. 2025, arXiv 2502.16982, section 2.2), so one learning rate serves both."""
-    matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
-    chosen = set(map(id, matrices))
-    rest = [p for p in model.parameters() if id(p) not in chosen]
+    matrices = [w for name, w in weights.trained.items() if ".layers." in name and w.ndim == 2]
+    rest = [w for name, w in weights.trained.items() if ".layers." not in name or w.ndim != 2]
     return [
         Muon(matrices, lr=learning_rate, weight_decay=weight_decay),
         torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas),
@@ -62,24 +62,29 @@ def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], learning_rate
             group["lr"] = learning_rate
 
 
-def descend(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float) -> float:
-    """A step of each optimizer with the gradient, clipped to `max_grad_norm`; returns its norm before that.
+def descend(
+    weights: Weights, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float, team: Team = ALONE
+) -> float:
+    """A step of each optimizer with the team's gradient, clipped to `max_grad_norm`; returns its norm before that.
 
     Raises:
         Diverged: the norm is not finite, and no weight has changed; or a weight is not, after the step.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
+    trained = list(weights.trained.values())
+    team.add_gradients(trained)
+    norm = float(torch.nn.utils.clip_grad_norm_(trained, max_grad_norm))
     if not math.isfinite(norm):
         raise Diverged(f"the gradient's norm is {norm}")
     for optimizer in optimizers:
         optimizer.step()
-    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+    if not all(bool(weight.isfinite().all()) for weight in trained):
         raise Diverged("a weight is no finite number")
+    weights.follow()
     return norm
 
 
-def restore(state: dict[str, Any], model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Load the state dicts `state["model"]` and `state["optimizers"]`."""
-    model.load_state_dict(state["model"])
+def restore(state: dict[str, Any], weights: Weights, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Load `state["weights"]` and the state dicts `state["optimizers"]`."""
+    weights.load(state["weights"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import UserError
 from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.advantages import Advantage
@@ -17,6 +19,7 @@ from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import descend
 from slim_rl.training.prompt import following
+from slim_rl.training.weights import Weights
 
 
 class TrainedSequence(NamedTuple):
@@ -30,8 +33,7 @@ class TrainedSequence(NamedTuple):
 
 async def update(
     config: TrainConfig,
-    model: PreTrainedModel,
-    reference: PreTrainedModel | None,
+    weights: Weights,
     optimizers: Sequence[torch.optim.Optimizer],
     sequences: Sequence[TrainedSequence],
     team: Team = ALONE,
@@ -39,20 +41,23 @@ async def update(
 ) -> dict[str, float]:
     """Take `config.minibatches` optimiser steps on `sequences`, which `team` shares; returns metrics by name.
 
-    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before
-    the weights change. It shows that what is trained on is what was sampled.
+    `logprob_gap` is the largest difference between the rollout's log-probs and those recomputed here before the weights
+    change, `logprob_gap_mean` and `logprob_gap_p99` are the mean and the 99th percentile. They show that what is trained on
+    is what was sampled.
 
     Args:
         shared_tokens: the shortest prompt that sequences share in one pass.
 
     Raises:
         Diverged: the gradient or a weight is not finite.
+        UserError: the mean gap is above `config.max_logprob_gap`.
     """
-    totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy", "logprob_gap"), 0.0)
+    totals = dict.fromkeys(("loss", "grad_norm", "clipped_fraction", "entropy"), 0.0)
     if config.kl_coefficient:
         totals["kl"] = 0.0
-    checkpointing = config.gradient_checkpointing
-    max_tokens = config.microbatch_tokens or fitting_tokens(model.config, checkpointing)
+    gaps: dict[str, float] = {}
+    model, checkpointing = weights.model, config.gradient_checkpointing
+    max_tokens = config.microbatch_tokens or fitting_tokens(model.config, checkpointing, model.dtype, model.device)
     if checkpointing:
         shared_tokens = sys.maxsize  # it allows no cache
         _checkpoint_layers(model, True)
@@ -64,16 +69,21 @@ async def update(
         numbers = torch.tensor([s.episode for s in part], dtype=torch.long)
         shares = token_weights(lengths, numbers, config.average_over)
         weighted = list(zip(part, shares.tolist(), strict=True))
-        model.zero_grad()
+        weights.zero_grad()
+        differences = [torch.zeros(0)]
         if team.size > 1:  # a part for each
             max_tokens = min(max_tokens, -(-_tokens(weighted) // team.size))
         for micro in team.share(list(_microbatches(weighted, max_tokens, shared_tokens)), _tokens):
             await asyncio.sleep(0)  # here Ctrl-C is heard
             batch = _Batch.of(micro, model.device, shared_tokens)
             logprobs, entropy = batch.logprobs(model, config.temperature)
-            losses = policy_loss(logprobs, batch.old_logprobs, batch.advantages, config.clip_low, config.clip_high)
-            if reference is not None and config.kl_coefficient:
-                with torch.no_grad():
+            old, gains = batch.old_logprobs, batch.advantages
+            if config.importance_cap:
+                gains = gains * (logprobs.detach() - old).exp().clamp(max=config.importance_cap)
+                old = logprobs.detach()
+            losses = policy_loss(logprobs, old, gains, config.clip_low, config.clip_high)
+            if config.kl_coefficient:
+                with torch.no_grad(), weights.reference() as reference:
                     reference_logprobs, _ = batch.logprobs(reference, config.temperature)
                 kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
                 losses = losses + config.kl_coefficient * kl
@@ -87,16 +97,32 @@ async def update(
                 totals["loss"] += float(loss.detach()) / config.minibatches
                 totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches
                 totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
-                if i == 0 and gap.numel():
-                    totals["logprob_gap"] = max(totals["logprob_gap"], float(gap.max()))
-        team.add_gradients(model)
-        totals["grad_norm"] += descend(model, optimizers, config.max_grad_norm) / config.minibatches
+                differences.append(gap.cpu())
+        if not gaps:
+            gaps = _gaps(await team.gather(torch.cat(differences).numpy()))
+            if gaps["logprob_gap_mean"] > config.max_logprob_gap:
+                raise UserError(
+                    f"The trainer's log-probs of the sampled tokens differ from the rollout's by {gaps['logprob_gap_mean']:.3g} "
+                    f"on average, which is more than train.max_logprob_gap, {config.max_logprob_gap:g}. Take model.precision: "
+                    "fp32, or train.importance_cap: 2 and a larger limit."
+                )
+        totals["grad_norm"] += descend(weights, optimizers, config.max_grad_norm, team) / config.minibatches
     if checkpointing:
         _checkpoint_layers(model, False)
     parts = await team.gather(totals)
     return {
-        name: value if name == "grad_norm" else (max if name == "logprob_gap" else sum)(part[name] for part in parts)
-        for name, value in totals.items()
+        **{name: value if name == "grad_norm" else sum(p[name] for p in parts) for name, value in totals.items()},
+        **gaps,
+    }
+
+
+def _gaps(differences: Sequence[np.ndarray]) -> dict[str, float]:
+    """Of the log-probs of the whole team."""
+    every = np.concatenate(differences) if any(map(len, differences)) else np.zeros(1)
+    return {
+        "logprob_gap": float(every.max()),
+        "logprob_gap_mean": float(every.mean()),
+        "logprob_gap_p99": float(np.quantile(every, 0.99)),
     }
 
 

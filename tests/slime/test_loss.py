@@ -22,6 +22,7 @@ from slim_rl.slime.samples import episodes as episodes_of
 from slim_rl.training.grpo import sequences
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
+from slim_rl.training.weights import Weights
 from tests.babbler import Babbler
 from tests.echo import EchoEngine, echo_tokenizer
 from tests.settings import setting
@@ -100,7 +101,9 @@ def test_slimes_loss_is_ours(loss, game, train, base):
     episodes = episodes_of(samples)
     groups = [episodes[i : i + SIZE] for i in range(0, len(episodes), SIZE)]
     local = copy.deepcopy(model)
-    told = asyncio.run(update(parameters.train, local, reference, [], sequences(parameters.train, groups, {})))
+    weights = Weights(local)
+    weights._frozen = reference
+    told = asyncio.run(update(parameters.train, weights, [], sequences(parameters.train, groups, {})))
 
     flags = arguments(parameters, base, base)
     slimes, _ = get_slime_extra_args_provider()(argparse.ArgumentParser(allow_abbrev=False)).parse_known_args(flags)

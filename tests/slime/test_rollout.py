@@ -23,6 +23,7 @@ from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.samples import request_of
 from slim_rl.training.grpo import sequences
 from slim_rl.training.update import TrainedSequence, update
+from slim_rl.training.weights import Weights
 from tests.checkpoints import FAMILIES, chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
 from tests.slime.support import QWEN, SGLangShaped, answering, converted, data_source, router, server, slime_args
@@ -107,7 +108,7 @@ def test_a_training_step_from_it_is_the_local_backends(rollout, trained):
 
     def step(sequences):
         optimizer = torch.optim.SGD((copied := copy.deepcopy(model)).parameters(), lr=1e-3)
-        return asyncio.run(update(rollout.parameters.train, copied, None, [optimizer], sequences))
+        return asyncio.run(update(rollout.parameters.train, Weights(copied), [optimizer], sequences))
 
     local, slime = step(ours), step(theirs)
     assert slime["loss"] == pytest.approx(local["loss"], abs=1e-5)
@@ -144,7 +145,7 @@ def test_a_checkpoint_of_any_family_is_trained_on_what_it_was_sent(family, tmp_p
         mask, logprobs = [0] * prompt + sample.loss_mask, [0.0] * prompt + sample.rollout_log_probs
         sequence = TrainedSequence(TokenTrace(sample.tokens, mask, logprobs), 1.0, number)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        told = asyncio.run(update(parameters.train, model, None, [optimizer], [sequence]))
+        told = asyncio.run(update(parameters.train, Weights(model), [optimizer], [sequence]))
         assert told["logprob_gap"] < 1e-4
 
 

@@ -6,11 +6,14 @@ from contextlib import contextmanager
 import pytest
 
 import slim_rl.rollout.store
+from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.training import benchmarks, grpo
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.demonstrations import Demonstrations, encode_tree
 from slim_rl.training.imitation import imitate
 from slim_rl.training.tiny import tiny_qwen
+from slim_rl.training.update import TrainedSequence
+from slim_rl.training.weights import Weights
 from tests.settings import setting
 
 
@@ -25,8 +28,22 @@ def taught(tmp_path_factory):
         return [encode_tree(shown[n], at.renderer, 0.5) for n in range(step * 8, step * 8 + 8)]
 
     warm = WarmstartConfig(demonstrations=240, batch=8, warmup_steps=5)
-    asyncio.run(imitate(warm, model, batch, tmp_path_factory.mktemp("taught")))
+    asyncio.run(imitate(warm, Weights(model), batch, tmp_path_factory.mktemp("taught")))
     return model
+
+
+@pytest.fixture
+def sequences(engine, renderer, tasks, matching):
+    """Six episodes of a model with random weights, with made-up advantages."""
+    policy = PolicyRules(renderer, max_turn_tokens=12, temperature=1.0).maker(engine)
+    seats = Seating({"matching": matching}, {"policy": policy}, seed=0)
+    requests = [Request(f"e/{i}", "matching", tasks[i % 2], ("policy", "scripted")) for i in range(6)]
+
+    async def play():
+        return await asyncio.gather(*map(seats.play, requests))
+
+    traces = [episode.traces["player-1"] for episode in asyncio.run(play())]
+    return [TrainedSequence(trace, i - 2.5, i) for i, trace in enumerate(traces)]
 
 
 class Killed(BaseException):

@@ -21,6 +21,7 @@ from slim_rl.training.benchmarks import Benchmarks, scores
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import BenchmarkConfig, TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
+from slim_rl.training.weights import Weights
 from stages.train import wandb_curves
 from tests.settings import merged, setting, tiny
 
@@ -46,7 +47,7 @@ def trained(model, folder, every_steps=2):
     engine = LocalEngine(model)
     seating = Seating({"kuhn": at.game}, {"policy": rules(1.0).maker(engine)}, seed=0)
     rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16)
-    asyncio.run(Trainer(CONFIG, engine, rollouts, folder, played).train(log.append))
+    asyncio.run(Trainer(CONFIG, Weights(model), engine, rollouts, folder, played).train(log.append))
     return log
 
 

@@ -17,7 +17,7 @@ from slim_rl.engines.local import MIN_SHARED_TOKENS, LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.kuhn import Parameters as Kuhn
 from slim_rl.games.matching import Parameters as Matching
-from slim_rl.rollout.seating import PolicyRules, Request, Seating
+from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import grpo
@@ -29,6 +29,7 @@ from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import Muon, muon_and_adamw
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import TrainedSequence
+from slim_rl.training.weights import Weights
 
 SMALL = dict(
     steps=3,
@@ -44,8 +45,11 @@ GAMES = load_games(
 )
 
 
-def update(*arguments, **options):
-    return asyncio.run(updates.update(*arguments, **options))
+def update(config, model, reference, *arguments, **options):
+    weights = Weights(model)
+    weights._frozen = reference
+    config = config.model_copy(update={"max_logprob_gap": 100.0})  # the log-probs of the sequences are made
+    return asyncio.run(updates.update(config, weights, *arguments, **options))
 
 
 def seating(engine, renderer):
@@ -64,7 +68,7 @@ def run(
     """The log of a run, which ends with a state on disk."""
     log, engine = [], LocalEngine(model)
     rollouts = Rollouts(mixture(*games), seating(wrap(engine), renderer), 64, paid)
-    trainer = Trainer(TrainConfig(**{**SMALL, **changes}), engine, rollouts, folder, clock=clock)
+    trainer = Trainer(TrainConfig(**{**SMALL, **changes}), Weights(model), engine, rollouts, folder, clock=clock)
     asyncio.run(trainer.train(log.append))
     return log
 
@@ -98,18 +102,6 @@ def assert_gradient(found, model):
 
 def same_weights(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-
-@pytest.fixture
-def sequences(engine, renderer, tasks):
-    """Six episodes of a model with random weights, with made-up advantages."""
-    requests = [Request(f"e/{i}", "matching", tasks[i % 2], ("policy", "scripted")) for i in range(6)]
-
-    async def play():
-        return await asyncio.gather(*map(seating(engine, renderer).play, requests))
-
-    traces = [episode.traces["player-1"] for episode in asyncio.run(play())]
-    return [TrainedSequence(trace, i - 2.5, i) for i, trace in enumerate(traces)]
 
 
 def test_the_clip_stops_the_gradient_only_where_it_should():
@@ -310,7 +302,14 @@ def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(model, renderer,
     now[0] += 30
     engine = LocalEngine(model)
     config = TrainConfig(**{**SMALL, **QUICK, "steps": 5}, checkpoint_minutes=minutes)
-    trainer = Trainer(config, engine, Rollouts(mixture("kuhn"), seating(engine, renderer), 64), tmp_path, clock=seconds)
+    trainer = Trainer(
+        config,
+        Weights(model),
+        engine,
+        Rollouts(mixture("kuhn"), seating(engine, renderer), 64),
+        tmp_path,
+        clock=seconds,
+    )
     now[0] += 30
     asyncio.run(trainer.train(on_step))
     assert saved == expected
@@ -344,7 +343,7 @@ def test_muon_steps_as_torchs_does_but_for_its_bfloat16():
 def test_muon_is_for_matrices_of_layers_alone(model):
     muon, adamw = (
         {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for optimizer in muon_and_adamw(model, 1e-3, 0.0, (0.9, 0.95))
+        for optimizer in muon_and_adamw(Weights(model), 1e-3, 0.0, (0.9, 0.95))
     )
     layers = {id(p) for p in model.get_decoder().layers.parameters() if p.ndim == 2}
     assert muon == layers and adamw == set(map(id, model.parameters())) - layers

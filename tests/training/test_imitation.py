@@ -15,6 +15,7 @@ from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.demonstrations import encode_tree, hold_out
 from slim_rl.training.imitation import backward, imitate, imitation_loss, measure, right_closings
 from slim_rl.training.tiny import tiny_qwen
+from slim_rl.training.weights import Weights
 
 STOP = 0.3
 
@@ -110,7 +111,7 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
     batches, steps = killed_at(4, lambda step: trees[4 * step : 4 * step + 4])
 
     def imitated(model, folder):
-        asyncio.run(imitate(config, model, batches, tmp_path / folder, checkpoint_steps=2))
+        asyncio.run(imitate(config, Weights(model), batches, tmp_path / folder, checkpoint_steps=2))
 
     with pytest.raises(KeyboardInterrupt):
         imitated(begun, "killed")
@@ -154,7 +155,7 @@ def imitating(config, tokenizer, renderer, some, folder, interrupted_at=None):
     held_out = [hold_out(one, renderer, STOP) for one in some[0] * 10]
     trees = [one.tree for one in held_out[:2]]
     batches, _ = killed_at(interrupted_at, lambda step: trees * 2)
-    return model, asyncio.run(imitate(config, model, batches, folder, held_out, checkpoint_steps=2))
+    return model, asyncio.run(imitate(config, Weights(model), batches, folder, held_out, checkpoint_steps=2))
 
 
 def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer, some, tmp_path):

@@ -15,6 +15,7 @@ from slim_rl.rollout.tasks import Mixture
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
+from slim_rl.training.weights import Weights
 from tests.settings import setting
 
 SMALL = dict(
@@ -28,7 +29,9 @@ def run(model, folder, **changes):
     rules = PolicyRules(AT.renderer, max_turn_tokens=16, temperature=1.0)
     seating = Seating({"kuhn": AT.game}, {"policy": rules.maker(engine)}, seed=0)
     rollouts = Rollouts(Mixture({"kuhn": AT.tasks}, {"kuhn": 1.0}), seating, 64)
-    asyncio.run(Trainer(TrainConfig(**{**SMALL, **changes}), engine, rollouts, folder).train(log.append))
+    asyncio.run(
+        Trainer(TrainConfig(**{**SMALL, **changes}), Weights(model), engine, rollouts, folder).train(log.append)
+    )
     return log
 
 

@@ -1,0 +1,116 @@
+"""Precision and adapters: what is trained, what is sampled from, and what is saved."""
+
+import asyncio
+import contextlib
+import copy
+
+import pytest
+import torch
+
+from slim_rl.core.errors import UserError
+from slim_rl.engines.local import LocalEngine
+from slim_rl.training.config import LoraConfig, TrainConfig
+from slim_rl.training.grpo import Rollouts, Trainer, make_optimizers
+from slim_rl.training.tiny import tiny_qwen
+from slim_rl.training.update import update
+from slim_rl.training.weights import Weights
+from tests.training.test_grpo import QUICK, SMALL, logprobs, mixture, seating
+
+LORA = LoraConfig(rank=4)
+
+
+@pytest.fixture
+def model(tokenizer):
+    return tiny_qwen(tokenizer, 512, seed=0, layers=2, hidden_size=64)
+
+
+def trained(weights, sequences, **changes):
+    """The metrics of an update."""
+    config = TrainConfig(max_logprob_gap=100.0, learning_rate=1e-3, **changes)
+    return asyncio.run(update(config, weights, make_optimizers(config, weights), sequences))
+
+
+def test_bf16_takes_nearly_the_step_of_fp32_and_loses_no_small_one(model, sequences):
+    """A step of 1e-6 is lost in a weight of bf16, and must not be lost in a hundred of them."""
+    narrow, start = copy.deepcopy(model), model.lm_head.weight.clone()
+    wide, weights = Weights(model), Weights(narrow, torch.bfloat16)
+    assert narrow.dtype == torch.bfloat16 and all(w.dtype == torch.float32 for w in weights.trained.values())
+    one, other = trained(wide, sequences, max_grad_norm=1e9), trained(weights, sequences, max_grad_norm=1e9)
+    assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=0.05)
+
+    config = TrainConfig(learning_rate=1e-6, max_logprob_gap=100.0)
+    optimizers = make_optimizers(config, weights)
+    before = weights.trained["lm_head.weight"].clone()
+    for _ in range(20):
+        asyncio.run(update(config, weights, optimizers, sequences))
+    moved = (weights.trained["lm_head.weight"] - before).abs().max()
+    assert 5e-6 < float(moved.detach()) < 5e-5
+    assert not torch.equal(start, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adapters_alone_are_trained_and_the_sampler_has_them_merged(model, sequences, dtype):
+    trace, base = sequences[0].trace, copy.deepcopy(model)
+    weights = Weights(model, dtype, LORA, reference=True)
+    assert all("lora" in name for name in weights.trained)
+    before = logprobs(weights.model, trace)
+    trained(weights, sequences, kl_coefficient=0.1)
+    after = logprobs(weights.model, trace)
+    close = 1e-4 if dtype == torch.float32 else 0.2
+    assert not torch.allclose(before, after, atol=1e-3)
+    assert torch.allclose(logprobs(weights.sampler, trace), after, atol=close)
+    with weights.reference() as reference:
+        assert torch.allclose(logprobs(reference, trace), before, atol=1e-5)
+    assert set(weights.sampler.state_dict()) == set(base.state_dict())  # so it is saved as a plain checkpoint
+
+
+@pytest.mark.parametrize("changes", [{"averaging_decay": 0.9}, {"lora": LORA, "kl_coefficient": 0.01}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_killed_run_goes_on_with_its_numbers(model, renderer, tmp_path, dtype, changes):
+    config = TrainConfig(**{**SMALL, **QUICK, "steps": 3, "max_logprob_gap": 5.0, **changes})
+
+    def run(folder, stop=3):
+        own, log = copy.deepcopy(model), []
+        weights = Weights(own, dtype, config.lora, reference=bool(config.kl_coefficient))
+        engine = LocalEngine(weights.sampler)
+        trainer = Trainer(config, weights, engine, Rollouts(mixture("kuhn"), seating(engine, renderer), 64), folder)
+
+        def on_step(metrics):
+            log.append(metrics["reward"])
+            if len(log) == stop:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(trainer.train(on_step))
+        return {n: w.clone() for n, w in weights.sampler.state_dict().items()}
+
+    run(tmp_path / "killed", stop=1)
+    again, whole = run(tmp_path / "killed", stop=9), run(tmp_path / "whole", stop=9)
+    for name, weight in whole.items():
+        assert torch.equal(weight, again[name]), name
+
+
+def test_a_rollout_of_other_log_probs_stops_before_the_weights_change(model, sequences):
+    with torch.no_grad():
+        model.lm_head.weight.mul_(3)
+    weights = Weights(model)
+    before = {name: weight.clone() for name, weight in weights.state().items()}
+    config = TrainConfig(max_logprob_gap=0.01)
+    with pytest.raises(UserError, match="max_logprob_gap"):
+        asyncio.run(update(config, weights, make_optimizers(config, weights), sequences))
+    assert all(torch.equal(weight, before[name]) for name, weight in weights.state().items())
+
+
+def test_truncated_importance_weights_are_capped(model, sequences):
+    """Sampled ten times as unlikely as here, a token counts as often as the cap says, and no clip drops it."""
+    trace = sequences[0].trace
+    with torch.no_grad():
+        here = logprobs(model, trace)
+    old = iter((here - 2.3).tolist())
+    trace = trace.__class__(trace.token_ids, trace.loss_mask, [next(old) if on else 0.0 for on in trace.loss_mask])
+    norms = [
+        trained(Weights(copy.deepcopy(model)), [sequences[0]._replace(trace=trace, advantage=1.0)], importance_cap=cap)
+        for cap in (1.0, 3.0)
+    ]
+    assert norms[1]["grad_norm"] == pytest.approx(3 * norms[0]["grad_norm"], rel=1e-3)
+    assert norms[0]["grad_norm"] > 0
