@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from fixtures.programs import determined, differing
 from slim_rl.core.episode import Episode
 from slim_rl.core.message import said, text_of
 from slim_rl.core.player import Player
@@ -71,76 +72,19 @@ def test_a_program_that_cannot_be_asked_about_loses(name, tasks):
     assert episode.metrics["valid"] == 0 and "predicted" not in episode.metrics
 
 
-UNDETERMINED = {
-    "set": "print({'red', 'green', 'blue', 'cyan', 'pink', 'grey', 'gold', 'teal'})",
-    "hash": "print(hash('red'))",
-    "second": "import time\nprint(time.time())",
-    "day": "import time\nprint(int(time.time()) // 86400)",
-    "year": "import time\nprint(time.localtime().tm_year)",
-    "weekday": "import time\nprint(time.strftime('%A'))",
-    "date": "import datetime\nprint(datetime.date.today())",
-    "utc": "import datetime\nprint(datetime.datetime.now(datetime.timezone.utc).date())",
-    "clock": "import time\nprint(time.clock_gettime(time.CLOCK_REALTIME))",
-    "monotonic": "import time\nprint(time.monotonic())",
-    "process time": "import time\nprint(time.process_time_ns())",
-    "id": "x = [1]\nprint(id(x))",
-    "page": "x = [1]\nprint(id(x) // 4096 % 1000)",
-    "address": "print(object())",
-    "pid": "import os\nprint(os.getpid())",
-    "thread": "import threading\nthreading.Thread(target=print, args=(1,)).start()",
-    "random": "import random\nprint(random.randrange(10**9))",
-    "generator": "import random\nprint(random.Random().random())",
-    "system": "import random\nprint(random.SystemRandom().random())",
-    "urandom": "import os\nprint(os.urandom(8))",
-    "secret": "import secrets\nprint(secrets.token_hex(8))",
-    "uuid": "import uuid\nprint(uuid.uuid4())",
-    "uuid of time": "import uuid\nprint(uuid.uuid1())",
-    "coarse clock": "import time\nprint(int(time.monotonic() * 4))",
-    "clock of a date": "from datetime import date\nprint(date.today().year)",
-    "clock by name": "print(__import__('time').gmtime().tm_year)",
-    "clock by text": "exec('import time')\nprint(time.gmtime().tm_year)",
-    "clock of a pure module": "from random import _os\nprint(_os.times())",
-    "clock of another": "import random\nprint(random._os.getppid())",
-    "clock of a list": "import dataclasses\nprint(dataclasses.sys.modules['time'].gmtime().tm_year)",
-    "clock by another name": "import random\nprint(int(getattr(random, '_o' + 's').times().elapsed * 4))",
-    "clock by its module's dict": "import time\nprint(int(time.__dict__['mono' + 'tonic']() * 4))",
-    "coarse clock of the kernel's": "import time\nprint(time.gmtime(time.clock_gettime(5)).tm_year)",
-    "id by a format": "import random\nprint('{0._os.getppid}'.format(random)[:9], random._os.getppid())",
-    "line of an address": "x = [1]\nprint(id(x) // 64 % 64)",
-    "time of a file": "import os\nprint(int(os.stat('/usr').st_mtime))",
-    "time of its input": "import os\nprint(int(os.fstat(0).st_mtime))",
-    "timer": "import signal\nsignal.setitimer(signal.ITIMER_REAL, 9)\nprint(int(signal.getitimer(0)[0]))",
-    "shared memory": "import mmap\nprint(mmap.mmap(-1, 4096)[0])",
-    "C": "import ctypes\nprint(ctypes.CDLL(None).getuid())",
-    "C, found": "import gc\nprint([t for t in gc.get_objects() if str(t) == \"<class 'ctypes.CDLL'>\"][0](None).getpid())",
-    "processor": "import os\nprint(os.sched_getaffinity(0))",
-    "file": "print(open('/usr/lib/os-release').read()[:9])",
-}
-"""Programs whose output differs from run to run, or from one machine or day to another: one for each source."""
-
-
-@pytest.mark.parametrize("name", UNDETERMINED)
-def test_no_program_whose_output_is_not_determined_can_be_asked_about(taskset, tasks, name):
-    assert played(taskset, tasks[0], UNDETERMINED[name], "1")[0].rewards == {"author": -1, "predictor": 1}
-
-
-def test_a_determined_program_that_looks_random_can_be_asked_about(taskset, tasks):
-    for program in (
-        "import random\nrandom.seed(1)\nprint(random.random())",
-        "print(sorted({'a', 'b', 'c'}))",
-        "import collections.abc, math as m\nprint(m.floor(2.5), isinstance([], collections.abc.Sequence))",
-        "time, os, sys = 1, 2, 3\nprint('import time', time + os + sys)",
-        "import re\nprint(re.compile('a').match('a').end())",
-        "class A:\n    def __init__(self): self._x = 1\nprint(A()._x, __name__)",
-        "print({3, 1, 2})",
-        "class A:\n    time = os = modules = 3\nprint(A.time + A.os + A.modules)",
-        "import time\nprint(time.gmtime(0).tm_year)",
-        "import datetime, threading\nwith threading.Lock():\n    print(datetime.date(2024, 2, 28) + datetime.timedelta(2))",
-        "print(sorted({'red', 'green'}), len(vars()) > 0, eval('1 + 1'))",
-        "try:\n    import numpy\nexcept ImportError:\n    print('none')",
-        "print(object.__name__, type(id).__name__)",
-    ):
-        assert played(taskset, tasks[0], program, "?")[0].rewards == {"author": 1, "predictor": -1}
+@pytest.mark.parametrize(
+    ("programs", "author"),
+    [
+        (differing(110), -1),
+        (determined(25), 1),
+        pytest.param(differing(500), -1, marks=pytest.mark.slow),
+        pytest.param(determined(500), 1, marks=pytest.mark.slow),
+    ],
+    ids=["differ", "do not", "500 that differ", "500 that do not"],
+)
+def test_a_program_can_be_asked_about_if_it_prints_the_same_in_each_run(taskset, tasks, programs, author):
+    earned = {program: played(taskset, tasks[0], program, "?")[0].rewards["author"] for program in programs}
+    assert [program for program in programs if earned[program] != author] == []
 
 
 class Mute(Saying):
