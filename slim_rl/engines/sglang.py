@@ -9,15 +9,17 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import aiohttp
 
 from slim_rl.core.errors import UserError, finite
-from slim_rl.engines.engine import EngineFailed, Generation, Sampling
+from slim_rl.engines.engine import EngineFailed, FinishReason, Generation, Sampling
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.runtime.retry import retry
 
+_ROUNDING = 0.01
+"""By so much a log-prob may be above 0."""
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -35,6 +37,7 @@ class SGLangEngine:
         url: of the server or router, without a path.
         retry_seconds: retry transient failures (no connection, 429, 5xx, a request that hangs) for up to this long.
         timeout_seconds: a request that takes longer counts as hung.
+        vocab_size: of the model, so that another model's answer is noticed; None where it is not known.
     """
 
     def __init__(
@@ -43,8 +46,9 @@ class SGLangEngine:
         max_context_tokens: int,
         retry_seconds: float = 300.0,
         timeout_seconds: float = 600.0,
+        vocab_size: int | None = None,
     ):
-        self.max_context_tokens = max_context_tokens
+        self.max_context_tokens, self._vocab_size = max_context_tokens, vocab_size
         self.answered = -math.inf
         """When a request was last answered, by the monotonic clock, seconds."""
         self._url = f"{url.rstrip('/')}/generate"
@@ -53,7 +57,7 @@ class SGLangEngine:
         self._client: aiohttp.ClientSession | None = None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
-        return generation(await self.request(input_ids, sampling))
+        return generation(await self.request(input_ids, sampling), self._vocab_size)
 
     async def request(
         self,
@@ -116,7 +120,7 @@ class SGLangEngine:
                     self.answered = time.monotonic()
                     return answer
                 problem = f"{response.status}: {(await response.text())[:500]}"
-            except (ValueError, aiohttp.ClientError) as error:
+            except (ValueError, RecursionError, aiohttp.ClientError) as error:
                 raise _Transient(f"an unreadable answer: {error}") from error
             if response.status in _TRANSIENT_STATUSES:
                 raise _Transient(problem)
@@ -177,18 +181,30 @@ def _healthy(url: str) -> bool:
         return False
 
 
-def generation(answer: dict[str, Any]) -> Generation:
+def generation(answer: Any, vocab_size: int | None = None) -> Generation:
     """The tokens in an answer of SGLang.
 
+    Args:
+        vocab_size: of the model; None where it is not known here.
+
     Raises:
-        EngineFailed: tokens or log-probs are missing, or one is not finite.
+        EngineFailed: tokens or log-probs are missing, or one cannot be of such a model.
     """
     try:
         sampled = answer["meta_info"].get("output_token_logprobs") or []
         reason = answer["meta_info"]["finish_reason"]["type"]
-        result = Generation([int(t[1]) for t in sampled], [finite(t[0]) for t in sampled], reason)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise EngineFailed(f"the answer is not SGLang's: {type(error).__name__} {error}") from error
+        pairs = [(token, finite(logprob)) for logprob, token, *_ in sampled]
+        if reason not in get_args(FinishReason):
+            raise ValueError(f"its finish_reason is {reason!r}")
+        for token, logprob in pairs:
+            if type(token) is not int or not 0 <= token < (vocab_size or 2**31):
+                raise ValueError(
+                    f"{token!r} is no token of a vocabulary of {vocab_size or 'any'} tokens; is it another model's?"
+                )
+            if logprob > _ROUNDING:
+                raise ValueError(f"{logprob} is no log-prob")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise EngineFailed(f"the answer is not SGLang's: {type(error).__name__} {str(error)[:300]}") from error
     if not sampled and reason != "abort":
         raise EngineFailed("the answer has no output_token_logprobs; does a proxy strip meta_info?")
-    return result
+    return Generation([token for token, _ in pairs], [logprob for _, logprob in pairs], reason)

@@ -83,7 +83,7 @@ class Models:
 
     def load(self, checkpoint: Path) -> tuple[Engine, Renderer]:
         from slim_rl.engines.local import LocalEngine
-        from slim_rl.engines.model import load_model, load_tokenizer
+        from slim_rl.engines.model import checkpoint_config, load_model, load_tokenizer
         from slim_rl.engines.sglang import SGLangEngine
         from slim_rl.players.renderer import renderer_of
 
@@ -93,7 +93,9 @@ class Models:
             engine = LocalEngine(model, turn=self.turn)
         else:
             tokenizer = load_tokenizer(checkpoint)
-            engine = SGLangEngine(self._address(self._evaluate.server, checkpoint), self._model.context_tokens)
+            vocab_size = checkpoint_config(str(checkpoint)).vocab_size
+            url = self._address(self._evaluate.server, checkpoint)
+            engine = SGLangEngine(url, self._model.context_tokens, vocab_size=vocab_size)
             self._clients.push_async_callback(engine.close)
         return engine, renderer_of(self._model, tokenizer)
 

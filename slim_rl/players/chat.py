@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 import httpx2
 import openai
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.core.message import without_thoughts
@@ -291,7 +291,7 @@ class ChatService:
         choice = choices[0] if isinstance(choices, list) and choices else None
         message, ended = getattr(choice, "message", None), str(getattr(choice, "finish_reason", "no choice")).lower()
         text = _text(getattr(message, "content", None))
-        if not isinstance(choices, list) or text is None:
+        if not (isinstance(choices, list) and isinstance(message, ChatCompletionMessage | None)) or text is None:
             call.unseen(BadReply=1)
             return Failure(f"BadReply: {self._failures.one_line(str(choices))}", down=True)
         told = getattr(message, "refusal", None) or getattr(completion, "error", None)
@@ -304,19 +304,28 @@ class ChatService:
         usage = getattr(completion, "usage", None)
         tokens: list[Any] = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
-        if all(isinstance(n, int) and n >= 0 for n in tokens):
-            call.answered(tokens[0], cached if isinstance(cached, int) else 0, tokens[1], bought)
+        if all(type(n) is int and n >= 0 for n in tokens):
+            call.answered(
+                tokens[0], cached if type(cached) is int and 0 <= cached <= tokens[0] else 0, tokens[1], bought
+            )
         else:
             call.unseen(bought, calls_without_usage=1)
         return outcome
 
 
 def _text(content: Any) -> str | None:
-    """The text of a message's content, without a part that is a thought; None if it is of another kind."""
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    texts: list[Any] = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    if not all(isinstance(text, str) for text in texts) or not isinstance(content, str | list | None):
-        return None
+    """The text of a message's content, without a part that is a thought; None if it has another kind of part."""
+    texts = []
+    for part in (
+        content if isinstance(content, list) else [{"type": "text", "text": "" if content is None else content}]
+    ):
+        match part:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": str(kind)} if re.search("think|reason", kind):
+                pass
+            case _:
+                return None
     return "".join(texts).encode(errors="replace").decode()  # JSON may hold unpaired surrogates
 
 

@@ -50,7 +50,7 @@ class Failures:
                 where = self._variable or f"the variable that services.{self._name}.key_variable names"
                 return Failure(reason, f"{self.where} needs a key; set {where}.")
             return Failure(reason, f"{self.where} refuses the key in {self._variable}; set the right one.")
-        if status == 402 or (status == 429 and {error.code, error.type} & _NO_QUOTA):
+        if status == 402 or (status == 429 and {str(error.code), str(error.type)} & _NO_QUOTA):
             return Failure(
                 reason,
                 f"{self.where} says that the account has no quota left ({message}). Add credit and run the same "
@@ -74,7 +74,7 @@ class Failures:
         if status in (408, 409, 429) or status >= 500:
             crowded = status == 429 or after is not None
             return Failure(reason, down=not crowded, crowded=crowded, after_seconds=after)
-        if error.code in _ONE_EPISODE or status == 413:
+        if str(error.code) in _ONE_EPISODE or status == 413:
             return Failure(reason, again=False)
         parameter = "temperature" if "temperature" in words else "max_reply_tokens" if "max_" in words else ""
         advice = f"; set services.{self._name}.{parameter}" if parameter else ""

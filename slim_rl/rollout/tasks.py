@@ -118,7 +118,7 @@ class TaskFile(Sequence[Task]):
             task = _task(read if isinstance(read, dict) else json.loads(read))
             self._game.taskset.check(task)
             check_label(self._game.parameters.reward_function, task)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise self._damaged(number, reason) from None
         return task

@@ -112,12 +112,17 @@ def test_a_transient_failure_is_retried(fault):
         ({"meta_info": {"finish_reason": {"type": "stop"}}}, "strip meta_info"),
         *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[value, 7, None]]}}, "no finite number")
           for value in (float("nan"), float("-inf"), None)),
+        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[-1.0, token, None]]}}, "is no token")
+          for token in (100, -1, "7", 7.9, True, None)),
+        ({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[7.0, 7, None]]}}, "7.0 is no log-prob"),
+        ({"meta_info": {**GOOD["meta_info"], "finish_reason": {"type": "content_filter"}}}, "content_filter"),
+        ({"meta_info": []}, "not SGLang's"),
     ],
 )  # fmt: skip
 def test_any_other_failure_is_not_retried(reply, words):
     app, calls = failing(reply)
     with pytest.raises(EngineFailed, match=words):
-        one_request(app)
+        one_request(app, vocab_size=100)
     assert len(calls) == 1
 
 

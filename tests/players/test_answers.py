@@ -188,6 +188,9 @@ def test_a_reply_without_its_tokens_counts_with_the_most_that_it_can_have_cost(s
         ({"choices": [], "error": {"message": "overloaded"}}, "overloaded"),
         (completion(7), "BadReply"),
         (completion({"text": TURN}), "BadReply"),
+        (completion([7]), "BadReply"),
+        (completion([{"type": "text", "text": TURN}, {"type": "image", "data": ""}]), "BadReply"),
+        ({"choices": [{"message": 3}]}, "BadReply"),
         ({"choices": [None]}, "NoReply"),
         ([], "NoReply"),
         ("Hello", "NoReply"),
@@ -228,9 +231,20 @@ def test_a_thought_is_no_part_of_a_turn(service, run, reply):
     assert len(bodies) == 2
 
 
+def test_tokens_from_a_cache_that_are_more_than_all_make_no_call_cheaper_than_free(service, run):
+    usage = {"prompt_tokens": 1, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 10**9}}
+    one, _ = service(
+        lambda body: {**completion(), "usage": usage}, price={"prompt": 2.0, "cached_prompt": 1.0, "completion": 1.0}
+    )
+    run(one.reply(SHORT, 0))
+    assert one.ledger.totals["dollars"] == pytest.approx(2e-6)
+
+
 def test_a_service_that_says_retry_after_0_seconds_is_given_a_pause(service, run, monkeypatch):
     waits = []
     monkeypatch.setattr("slim_rl.players.limits.Limits.pause", lambda self, entered, seconds: waits.append(seconds))
-    one, bodies = service(lambda body: completion() if len(bodies) > 2 else (429, {"error": {"message": "slow down"}}))
+    one, bodies = service(
+        lambda body: completion() if len(bodies) > 2 else (429, {"error": {"message": "slow down", "type": []}})
+    )
     assert run(one.reply(SHORT, 0)).text == TURN
     assert waits == [None, None]  # twice as long each time

@@ -124,6 +124,13 @@ def test_a_damaged_line_of_a_games_file_is_named(tmp_path, matching, tasks, dama
     assert str(path) in str(error.value) and len(str(error.value)) < 600
 
 
+def test_a_state_of_another_kind_is_named(tmp_path):
+    line = {"game_id": "a", "prompt": "What is 2 * 3?", "game_state": {"expression": ["2 * 3"]}}
+    (tmp_path / "train.jsonl").write_text(json.dumps(line))
+    with pytest.raises(UserError, match="line 1 is not a task"):
+        TaskFile(tmp_path / "train.jsonl", game_of("calculator"))
+
+
 def test_an_empty_or_missing_games_file(tmp_path, matching):
     (tmp_path / "train.jsonl").write_text("")
     with pytest.raises(UserError, match="is empty; at least one task is needed"):

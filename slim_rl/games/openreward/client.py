@@ -14,14 +14,16 @@ not repeated; with the name, the same run is picked up again.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import aiohttp
+from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 
-from slim_rl.core.errors import GameFailed, UserError, finite
+from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.message import Message, Tool
 from slim_rl.core.tools import BadCall
 from slim_rl.runtime.retry import retry
@@ -60,11 +62,11 @@ class Output(NamedTuple):
     finished: bool
 
 
-class Terminal(NamedTuple):
+class Terminal(BaseModel):
     """The tool that gets a message without a call."""
 
-    name: str
-    argument: str | None
+    name: str = Field(min_length=1)
+    argument: str | None = Field(None, alias="arg")
 
 
 class ServiceFailed(GameFailed):
@@ -106,8 +108,8 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def ask(self, method: str, path: str, body: Any = None, session: str | None = None) -> Any:
-        """The JSON that answers a request which may be repeated.
+    async def ask(self, method: str, path: str, body: Any = None, session: str | None = None, kind: Any = Any) -> Any:
+        """The JSON of this kind that answers a request which may be repeated.
 
         Raises:
             GameFailed, UserError
@@ -116,14 +118,12 @@ class Connection:
         async def once() -> Any:
             async with self._request(method, path, body, session) as response:
                 await _check(response)
-                text = await response.text()
-            with reading(path):
-                return json.loads(text)
+                return _read(kind, path, await response.read())
 
         return await self._repeated(path, once, lambda: True)
 
-    async def stream(self, path: str, body: Any, session: str | None = None) -> tuple[str | None, Any]:
-        """A run that is started once: its `task_id`, and the joined `chunk` and `end` events as JSON.
+    async def stream(self, path: str, body: Any, session: str | None = None, kind: Any = Any) -> tuple[str | None, Any]:
+        """A run that is started once: its `task_id`, and the joined `chunk` and `end` events as JSON of this kind.
 
         Raises:
             GameFailed, UserError
@@ -144,8 +144,7 @@ class Connection:
                         elif event in ("chunk", "end"):
                             parts.append(data)
                         if event == "end":
-                            with reading(path):
-                                result = json.loads("".join(parts) or "null")
+                            result = _read(kind, path, "".join(parts) or "null")
                             await _drain(response)
                             return result
             raise aiohttp.ClientPayloadError("the reply was cut")
@@ -198,30 +197,28 @@ class Session:
 
     async def tools(self) -> tuple[tuple[Tool, ...], Terminal | None]:
         """The tools of the task, and the one that takes a message without a call."""
-        reply = await self._connection.ask("GET", f"{self._path}/task_tools", session=self.sid)
+        reply: _Tools = await self._connection.ask("GET", f"{self._path}/task_tools", session=self.sid, kind=_Tools)
         empty = {"type": "object", "properties": {}}
-        with reading("task_tools"):
-            tools = tuple(Tool(t["name"], t["description"], t.get("input_schema") or empty) for t in reply["tools"])
-            last = reply.get("terminal_tool")
-            return tools, Terminal(last["name"], last.get("arg")) if last else None
+        tools = tuple(Tool(tool.name, tool.description, tool.input_schema or empty) for tool in reply.tools)
+        return tools, reply.terminal_tool
 
     async def prompt(self) -> list[Message]:
         """What the policy reads first."""
         try:
             # `/messages` is newer than the standard; a server without it may redirect it or know it as no path.
-            messages = await self._connection.ask("GET", f"{self._path}/messages", session=self.sid)
+            messages = await self._connection.ask(
+                "GET", f"{self._path}/messages", session=self.sid, kind=list[_Message]
+            )
         except ServiceFailed as error:
             if not error.gone:
                 raise
         else:
-            with reading("messages"):
-                read = [_message(message) for message in messages]
-                if not read or read[-1].role != "user":
-                    raise UserError(f"{self._connection.address} opens with messages that end with no user's turn.")
-                return read
-        blocks = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid)
-        with reading("prompt"):
-            return [Message("user", _text(blocks))]
+            read = [_message(message) for message in messages]
+            if not read or read[-1].role != "user":
+                raise UserError(f"{self._connection.address} opens with messages that end with no user's turn.")
+            return read
+        blocks = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid, kind=list[_Block])
+        return [Message("user", _text(blocks))]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Output:
         """Call a tool, once.
@@ -231,13 +228,10 @@ class Session:
             GameFailed, UserError
         """
         body = {"name": name, "input": dict(arguments)}
-        _, reply = await self._connection.stream(f"{self._path}/call", body, self.sid)
-        with reading("call"):
-            if not _flag(reply["ok"]):
-                raise BadCall(str(reply["error"]))
-            output = reply["output"]
-            reward = None if output.get("reward") is None else finite(output["reward"])
-            return Output(_text(output["blocks"]), reward, _flag(output["finished"]))
+        _, reply = await self._connection.stream(f"{self._path}/call", body, self.sid, kind=_Done | _Bad)
+        if isinstance(reply, _Bad):
+            raise BadCall(reply.error)
+        return Output(_text(reply.output.blocks), reply.output.reward, reply.output.finished)
 
     async def close(self) -> None:
         """Delete the session. Raises GameFailed if the server does not answer."""
@@ -281,13 +275,53 @@ async def delete(connection: Connection, sid: str) -> None:
                 raise
 
 
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Around what reads a server's JSON, and nothing else."""
+class _Block(BaseModel):
+    type: str
+    text: str | None = None
+
+
+class _Message(BaseModel):
+    role: str
+    blocks: list[_Block]
+
+
+class _Tool(BaseModel):
+    name: str = Field(min_length=1)
+    description: str
+    input_schema: dict[str, Any] | None = None
+
+
+class _Tools(BaseModel):
+    tools: list[_Tool]
+    terminal_tool: Terminal | None = None
+
+
+class _Output(BaseModel):
+    blocks: list[_Block]
+    reward: FiniteFloat | None = None
+    finished: bool
+
+
+class _Done(BaseModel):
+    ok: Literal[True]
+    output: _Output
+
+
+class _Bad(BaseModel):
+    ok: Literal[False]
+    error: str
+
+
+_reader = cache(TypeAdapter)
+
+
+def _read(kind: Any, what: str, text: str | bytes) -> Any:
     try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise GameFailed(f"BadReply: {what}: {error!r}") from None
+        return _reader(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (what, *first["loc"])))
+        raise GameFailed(f"BadReply: {place[:100]}: {first['msg'][:200]}") from None
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
@@ -312,8 +346,10 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str,
     """Server-sent events as (event, data); comments are left out."""
     event, data = "", list[str]()
     while True:
-        with reading("a line of a stream"):  # which may be too long
+        try:
             raw = await response.content.readline()
+        except ValueError as error:
+            raise GameFailed(f"BadReply: a line of a stream is too long: {error}") from None
         if not raw:
             return
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -328,24 +364,18 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str,
             data.append(value.removeprefix(" "))
 
 
-def _message(message: Mapping[str, Any]) -> Message:
-    role = {"developer": "system"}.get(message["role"], message["role"])
+def _message(message: _Message) -> Message:
+    role: Any = {"developer": "system"}.get(message.role, message.role)
     if role not in ("system", "user", "assistant"):
-        raise UserError(f"The environment opens with a message of the role {role!r}, which cannot be played here.")
-    return Message(role, _text(message["blocks"]))
+        raise UserError(f"The environment opens with a message of the role {role[:50]!r}, which cannot be played here.")
+    return Message(role, _text(message.blocks))
 
 
-def _text(blocks: Sequence[Any]) -> str:
+def _text(blocks: Sequence[_Block]) -> str:
     """The text of blocks. An image is only named: this model reads text alone. Raises UserError: one is of another kind."""
-    if isinstance(blocks, str):
-        raise TypeError("text in place of blocks")
     for block in blocks:
-        if block["type"] not in ("text", "image") or (block["type"] == "text" and not isinstance(block["text"], str)):
-            raise UserError(f"The environment sent a block of the type {block['type']!r}, which cannot be played here.")
-    return "".join(block["text"] if block["type"] == "text" else "[image]" for block in blocks)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
-    return value
+        if block.type != "image" and (block.type != "text" or block.text is None):
+            raise UserError(
+                f"The environment sent a block of the type {block.type[:50]!r}, which cannot be played here."
+            )
+    return "".join(block.text or "" if block.type == "text" else "[image]" for block in blocks)

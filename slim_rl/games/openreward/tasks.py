@@ -9,15 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Purpose, Task, Taskset, seed_of
-from slim_rl.games.openreward.client import Address, Connection, ServiceFailed, delete, new_session_id, reading
+from slim_rl.games.openreward.client import Address, Connection, ServiceFailed, delete, new_session_id
 from slim_rl.games.openreward.game import EnvironmentGame
 from slim_rl.games.openreward.parameters import Parameters
 
 SESSIONS_URL = "https://sessions.openreward.ai"
 KEY = "OPENREWARD_API_KEY"
 _AT_ONCE = 16
+_MOST_TASKS = 10**7
 
 
 class Environment(Taskset):
@@ -101,7 +104,7 @@ class Environment(Taskset):
         return drawn[:count]
 
     async def _environment(self, connection: Connection, sid: str) -> str:
-        names = [str(name) for name in await connection.ask("GET", "/list_environments", session=sid)]
+        names = await connection.ask("GET", "/list_environments", session=sid, kind=list[str])
         variant = self.parameters.variant
         if variant is None and len(names) == 1:
             return names[0]
@@ -116,6 +119,18 @@ class Environment(Taskset):
         return Task(f"{split}-{digest}", f"[{self._name}:{split}:{digest}]", state)
 
 
+class _Split(BaseModel):
+    name: str
+
+
+class _Reply(BaseModel):
+    """What a request for tasks brings."""
+
+    tasks: list[dict[str, Any]] | None = None
+    num_tasks: int | None = Field(None, ge=0, le=_MOST_TASKS)
+    task: dict[str, Any] | None = None
+
+
 class _Server:
     """What a server says of an environment without creating it."""
 
@@ -126,12 +141,12 @@ class _Server:
     async def numbers(self, split: str) -> list[int]:
         """The numbers of the tasks. Some servers list the tasks, others only count them."""
         try:
-            self._tasks[split] = await self.ask("tasks", {"split": split}, "tasks")
+            self._tasks[split] = await self._ask("tasks", {"split": split})
             return list(range(len(self._tasks[split])))
         except ServiceFailed as error:
             if error.status != 400:
                 raise
-            return list(range(await self.ask("num_tasks", {"split": split}, "num_tasks")))
+            return list(range(await self._ask("num_tasks", {"split": split})))
 
     async def specs(self, split: str, numbers: Sequence[int]) -> list[Any]:
         if split in self._tasks:
@@ -140,20 +155,22 @@ class _Server:
 
         async def one(number: int) -> Any:
             async with free:
-                return await self.ask("task", {"split": split, "index": number}, "task")
+                return await self._ask("task", {"split": split, "index": number})
 
         return await asyncio.gather(*map(one, numbers))
 
     async def splits(self) -> list[str]:
-        reply = await self._connection.ask("GET", f"/{self._environment}/splits", session=self._sid)
-        with reading("splits"):
-            return [split["name"] for split in reply]
+        path = f"/{self._environment}/splits"
+        splits = await self._connection.ask("GET", path, session=self._sid, kind=list[_Split])
+        return [split.name for split in splits]
 
-    async def ask(self, path: str, body: Any, name: str) -> Any:
-        """The value `name` of a reply."""
-        reply = await self._connection.ask("POST", f"/{self._environment}/{path}", body, self._sid)
-        with reading(path):
-            return reply[name]
+    async def _ask(self, name: str, body: Any) -> Any:
+        """The value `name` of the reply to the request of that name."""
+        path = f"/{self._environment}/{name}"
+        value = getattr(await self._connection.ask("POST", path, body, self._sid, kind=_Reply), name)
+        if value is None:
+            raise GameFailed(f"BadReply: {path} has no {name}")
+        return value
 
 
 def _variable(name: str, what: str) -> str:

@@ -221,6 +221,9 @@ def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event
         ("prompt", {"messages": None}),
         ("tools", {"task_tools": [1]}),
         ("tools", {"task_tools": {"tools": [{"name": "a"}]}}),
+        ("tools", {"task_tools": {"tools": [{"name": {}, "description": "A"}]}}),
+        ("tools", {"task_tools": {"tools": [{"name": "a", "description": "A", "input_schema": [1]}]}}),
+        ("tools", {"task_tools": None}),
     ],
 )
 def test_a_damaged_reply_fails_the_episode_and_not_the_run(method, replies):

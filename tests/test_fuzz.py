@@ -1,0 +1,14 @@
+"""Some mutations of answers and files, the same ones each time; `python -m tests.fuzz` tries thousands."""
+
+import pytest
+
+from tests.fuzz import fuzz, targets
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("target", targets())
+def test_what_is_damaged_is_refused_in_a_sentence_or_read_as_what_it_says(target):
+    read, refused, failures = fuzz(target, 40 if "checkpoint" in target else 120)
+    assert not failures
+    assert read and refused
