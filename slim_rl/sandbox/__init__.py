@@ -8,7 +8,9 @@ docs/sandbox.md says what a program can do, and how each attack on it ends.
 
 from typing import Self
 
-from slim_rl.sandbox.config import SandboxConfig
+from pydantic import Field
+
+from slim_rl.core.parameters import Section
 from slim_rl.sandbox.http import HttpRunner
 from slim_rl.sandbox.local import LocalRunner
 from slim_rl.sandbox.run import Run
@@ -16,28 +18,34 @@ from slim_rl.sandbox.run import Run
 __all__ = ["Run", "Sandbox", "SandboxConfig"]
 
 
+class SandboxConfig(Section):
+    """Where programs run."""
+
+    workers: int = Field(2, ge=1)
+    """Programs that run at once, in each process."""
+    url: str | None = Field(None, pattern=r"^https?://[^\s@]+$")
+    """A server that speaks SandboxFusion's `/run_code`, such as http://sandbox:8080. null runs programs here, confined."""
+
+
 class Sandbox:
     """A pool that runs programs, `config.workers` at once.
 
     Args:
-        hash_seed: determines the order of sets in every program, unless it is pure. A server ignores it.
         namespaces: whether to use bubblewrap's namespaces; None where they work.
         interpreters: to choose from for a run, each with a hash seed, addresses and clocks of its own, in which programs
             are pure: no id, file, thread, timer or randomness of the kernel's tells them which run this is. The default
-            is one in which they are not.
+            is one in which they are not, and in which sets have the same order in every run.
     """
 
     def __init__(
         self,
         config: SandboxConfig | None = None,
-        hash_seed: int = 1,
         namespaces: bool | None = None,
         interpreters: int | None = None,
     ):
         config = config or SandboxConfig()
-        self._runner = (
-            HttpRunner(config) if config.url else LocalRunner(config.workers, hash_seed, namespaces, interpreters)
-        )
+        local = LocalRunner(config.workers, namespaces, interpreters)
+        self._runner = HttpRunner(config.url, config.workers) if config.url else local
 
     async def run(self, source: str, stdin: str = "", seconds: float = 3.0, interpreter: int = 0) -> Run:
         """Run a Python program.

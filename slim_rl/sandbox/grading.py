@@ -8,6 +8,7 @@ The rule for results that are no literals (own classes, `Counter`, infinite numb
 """
 
 import ast
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ Verdict = Literal["right", "wrong", "raised", "unreadable"]
 MAX_CALLS = 1000
 """A `check` that calls its candidate more often has failed."""
 CHECK_LIMITS = 10
-"""All runs of a program in a `check` together may take as many times the limit of one; so may those of `check`."""
+"""All runs of a program and of its `check` together may take as many times the limit of one."""
 
 
 class TestFailed(Exception):
@@ -105,14 +106,17 @@ async def check(
         TestFailed: `check` ends in an error before it has called the function, or in one that no result can cause.
     """
     begun = f"{prompt}\n    pass\n" if prompt else ""
-    units = [begun, program] if _defines(program, entry_point) else [f"{prompt}\n{_indented(program)}"]
+    defines = re.search(rf"^(?:(?:def|class) +{entry_point}\b|{entry_point}\b[^(=\n]*=)", program, re.MULTILINE)
+    if program[:1].isspace():
+        units = [f"{prompt}\n{program}"]
+    else:  # a reply that goes on has lost the space before its first line
+        units = [begun, program] if defines else [f"{prompt}\n    {program}"]
     answers: list[str] = []
     run = Run("ok")
-    left = of_check = CHECK_LIMITS * seconds
-    while len(answers) < MAX_CALLS and min(left, of_check) > 0:
+    left = CHECK_LIMITS * seconds
+    while len(answers) < MAX_CALLS and left > 0:
         script = _IMPORT.format(units=[begun, test]) + _CHECKER.format(answers=answers, entry_point=entry_point)
-        checked = await sandbox.run(script, seconds=min(seconds, of_check))
-        of_check -= checked.seconds
+        checked = await sandbox.run(script, seconds=seconds)
         if checked.status == "failed":
             return Grade(checked, ("raised",))
         if checked.status == "ok":
@@ -123,27 +127,11 @@ async def check(
         if not end.startswith("("):
             break
         run, (result,) = await _results(sandbox, units, [f"{entry_point}{end}"], min(seconds, left))
-        left -= run.seconds
+        left -= checked.seconds + run.seconds
         if result.verdict is not None:
             return Grade(run, (result.verdict,))
         answers.append(result.text)
     return Grade(run, ("wrong",))
-
-
-def _defines(program: str, name: str) -> bool:
-    """Whether a program defines `name` by itself."""
-    try:
-        body = syntax_of(program).body
-    except Unreadable:
-        return False
-    names = (getattr(node, "name", "") for node in body)
-    targets = (getattr(target, "id", "") for node in body for target in getattr(node, "targets", ()))
-    return name in {*names, *targets}
-
-
-def _indented(program: str) -> str:
-    """The rest of a function; a reply has lost the space before its first line."""
-    return program if program[:1].isspace() else f"    {program}"
 
 
 _IMPORT = """

@@ -7,12 +7,10 @@ the server's affair.
 import asyncio
 import json
 import re
-from typing import Any
 
 import aiohttp
 from pydantic import BaseModel
 
-from slim_rl.sandbox.config import SandboxConfig
 from slim_rl.sandbox.run import MEMORY_BYTES, OUTPUT_BYTES, Run
 
 GRACE_SECONDS = 30.0
@@ -35,11 +33,11 @@ class _Answer(BaseModel):
 
 
 class HttpRunner:
-    """A server at `config.url`, with at most `config.workers` calls at once."""
+    """A server at `url`, with at most `workers` calls at once."""
 
-    def __init__(self, config: SandboxConfig):
-        self._config = config
-        self._free = asyncio.Semaphore(config.workers)
+    def __init__(self, url: str, workers: int):
+        self._url = f"{url.rstrip('/')}/run_code"
+        self._free = asyncio.Semaphore(workers)
 
     async def run(self, source: str, stdin: str, seconds: float, interpreter: int = 0) -> Run:
         """See `Sandbox.run`."""
@@ -51,9 +49,10 @@ class HttpRunner:
             "memory_limit_MB": MEMORY_BYTES >> 20,
         }
         time_limit = asyncio.timeout(seconds + GRACE_SECONDS)
+        session = aiohttp.ClientSession(raise_for_status=True)
         try:
-            async with self._free, time_limit:
-                text = await self._post(body)
+            async with self._free, time_limit, session, session.post(self._url, json=body) as reply:
+                text = await reply.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             return Run("failed", errors=f"{type(error).__name__}: {error}")
         try:
@@ -61,11 +60,6 @@ class HttpRunner:
         except ValueError as error:
             return Run("failed", errors=f"not an answer of /run_code: {error}")
         return _run(answer)
-
-    async def _post(self, body: dict[str, Any]) -> bytes:
-        url = f"{str(self._config.url).rstrip('/')}/run_code"
-        async with aiohttp.ClientSession(raise_for_status=True) as session, session.post(url, json=body) as answer:
-            return await answer.read()
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -5,7 +5,6 @@ a zygote where they work. They hide files, processes and networks; Landlock and 
 """
 
 import asyncio
-import fcntl
 import os
 import select
 import shutil
@@ -68,8 +67,7 @@ class Broken(Exception):
 class LocalRunner:
     """Zygotes, started when they are needed; see `Sandbox`."""
 
-    def __init__(self, workers: int, hash_seed: int, namespaces: bool | None, interpreters: int | None):
-        self._seed = str(hash_seed) if interpreters is None else "random"
+    def __init__(self, workers: int, namespaces: bool | None, interpreters: int | None):
         self._namespaces, self._pure = namespaces, interpreters is not None
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
         self._free: list[list[Zygote]] = [[] for _ in range(interpreters or 1)]
@@ -86,7 +84,7 @@ class LocalRunner:
                 zygote = free.pop()
             if zygote is None:
                 with_namespaces = namespaces_work() if self._namespaces is None else self._namespaces
-                zygote = Zygote(self._seed, with_namespaces, self._pure)
+                zygote = Zygote(with_namespaces, self._pure)
             run = zygote.run(source, stdin, seconds)
         except Broken as error:
             if zygote is not None:
@@ -112,10 +110,10 @@ def namespaces_work() -> bool:
         raise UserError(f"The sandbox needs Linux; this is {sys.platform}. {otherwise}")
     if shutil.which("bwrap"):
         with suppress(Broken):
-            Zygote("1", namespaces=True, pure=False).close()
+            Zygote(namespaces=True, pure=False).close()
             return True
     try:
-        Zygote("1", namespaces=False, pure=False).close()
+        Zygote(namespaces=False, pure=False).close()
     except Broken as error:
         raise UserError(f"Programs cannot be confined on this machine: {error}. {otherwise}") from None
     return False
@@ -128,7 +126,7 @@ class Zygote:
         Broken: it does not start, or a program could open a folder or a socket.
     """
 
-    def __init__(self, hash_seed: str, namespaces: bool, pure: bool):
+    def __init__(self, namespaces: bool, pure: bool):
         self.runs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE, pure)]
@@ -138,7 +136,7 @@ class Zygote:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={"PYTHONHASHSEED": hash_seed, "LANG": "C.UTF-8"},
+            env={"PYTHONHASHSEED": "random" if pure else "1", "LANG": "C.UTF-8"},
             start_new_session=True,  # Ctrl-C is for our process
         )
         theirs.close()
@@ -157,8 +155,8 @@ class Zygote:
         with ExitStack() as ours, ExitStack() as theirs:
             pipes = [_pipe(ours, theirs) for _ in range(3)]
             texts = [
-                _sealed(source.encode(errors="surrogatepass"), theirs),
-                _sealed(stdin.encode(errors="replace"), theirs),
+                _file(source.encode(errors="surrogatepass"), theirs),
+                _file(stdin.encode(errors="replace"), theirs),
             ]
             try:
                 request = REQUEST.pack(seconds, MEMORY_BYTES)
@@ -216,13 +214,8 @@ class Zygote:
     def close(self) -> None:
         """End the process, and with it a program that still runs."""
         self._socket.close()
-        try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:
+        with self._process:  # waits
             self._process.kill()
-            self._process.wait()
-        if self._process.stderr:
-            self._process.stderr.close()
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
@@ -232,16 +225,13 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _sealed(text: bytes, stack: ExitStack) -> int:
-    """An open file that holds `text` and can never be changed."""
-    file = os.memfd_create("text", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def _file(text: bytes, stack: ExitStack) -> int:
+    """An open file that holds `text`, in memory and without a name."""
+    file = os.memfd_create("text")
     stack.callback(os.close, file)
     with open(file, "wb", closefd=False) as writer:
         writer.write(text)
     os.lseek(file, 0, os.SEEK_SET)
-    fcntl.fcntl(
-        file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    )
     return file
 
 
@@ -259,4 +249,4 @@ def _bubblewrap() -> list[str]:
     """A command that runs what follows in namespaces of its own, with no files but Python's."""
     visible = [_PYTHON, _FOLDER, *_READABLE]
     binds = [word for path in visible if os.path.exists(path) for word in ("--ro-bind", path, path)]
-    return ["bwrap", "--unshare-all", "--cap-drop", "ALL", "--chdir", "/", *binds]
+    return ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/", *binds]

@@ -110,13 +110,12 @@ def test_random_numbers_and_ids_are_new_in_each_run_and_the_order_of_sets_is_not
     assert len(set(ran)) == 1
 
 
-def test_a_hash_seed_determines_the_order_of_sets_and_each_interpreter_has_its_own_addresses(sandbox):
+def test_the_order_of_sets_is_the_same_in_each_interpreter_and_the_addresses_are_not(sandbox):
     source = "print(*{str(i) for i in range(20)})\nprint(id(print))"
-    others = [Sandbox(SandboxConfig(workers=1), hash_seed=seed) for seed in (1, 2)]
-    here, same, other = (run(place, source).output.splitlines() for place in (sandbox, *others))
-    for place in others:
-        place.close()
-    assert here[0] == same[0] != other[0] and len({here[1], same[1], other[1]}) == 3
+    other = Sandbox(SandboxConfig(workers=1))
+    here, there = (run(place, source).output.splitlines() for place in (sandbox, other))
+    other.close()
+    assert here[0] == there[0] and here[1] != there[1]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
