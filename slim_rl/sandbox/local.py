@@ -136,7 +136,7 @@ class Zygote:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={"PYTHONHASHSEED": "random" if pure else "1", "LANG": "C.UTF-8"},
+            env={"PYTHONHASHSEED": "random" if pure else "1", "LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
             start_new_session=True,  # Ctrl-C is for our process
         )
         theirs.close()

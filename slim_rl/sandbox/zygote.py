@@ -17,6 +17,7 @@ import socket
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, starmap
 from typing import Any, NoReturn
 
@@ -89,19 +90,16 @@ def _become(
     source, *standard, told = files
     try:
         try:
-            for place, file in enumerate(standard):
+            for place, file in enumerate(standard):  # sys.stdin and the other two have never been used
                 os.dup2(file, place)
             for file in set(range(3, 64)) - {source, told, confinement.rules}:
-                try:
+                with suppress(OSError):
                     os.close(file)
-                except OSError:
-                    continue
             confine.limit(*limits)
             confine.die_with(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             with open(source, "rb") as text:
                 program = text.read()
-            _open_streams()
             objects = _objects() if pure else ()
             if pure:
                 sys.modules.update({"ctypes": None, "_ctypes": None})  # type: ignore[dict-item]
@@ -125,17 +123,6 @@ def _become(
             os._exit(1)
     finally:
         os._exit(1)
-
-
-def _open_streams() -> None:
-    for name, place, mode, errors in (
-        ("stdin", 0, "r", "strict"),
-        ("stdout", 1, "w", "strict"),
-        ("stderr", 2, "w", "backslashreplace"),
-    ):
-        opened = open(place, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, opened)
-        setattr(sys, f"__{name}__", opened)
 
 
 def _objects() -> Iterator[object]:
