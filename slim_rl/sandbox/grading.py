@@ -79,13 +79,16 @@ async def grade(sandbox: Sandbox, program: str, cases: Sequence[Case], setup: st
         seconds: for all of it.
     """
     run, results = await _results(sandbox, [program, setup], [case.call for case in cases], seconds)
-    return Grade(run, tuple(_verdict(result, case.expected) for result, case in zip(results, cases, strict=True)))
+    return Grade(run, tuple(_verdict(text, case.expected) for text, case in zip(results, cases, strict=True)))
 
 
-def _verdict(result: "_Result", expected: Any) -> Verdict:
-    if result.verdict is not None:
-        return result.verdict
-    return "right" if result.value == expected else "wrong"
+def _verdict(result: str | None, expected: Any) -> Verdict:
+    if result is None:
+        return "raised"
+    try:
+        return "right" if literal_in(result) == expected else "wrong"
+    except Unreadable:
+        return "unreadable"
 
 
 async def check(
@@ -128,9 +131,10 @@ async def check(
             break
         run, (result,) = await _results(sandbox, units, [f"{entry_point}{end}"], min(seconds, left))
         left -= checked.seconds + run.seconds
-        if result.verdict is not None:
-            return Grade(run, (result.verdict,))
-        answers.append(result.text)
+        verdict = _verdict(result, None)
+        if result is None or verdict == "unreadable":
+            return Grade(run, (verdict,))
+        answers.append(result)
     return Grade(run, ("wrong",))
 
 
@@ -162,13 +166,6 @@ except (ImportError, NameError) as error:
 """
 
 
-class _Result(NamedTuple):
-    text: str = ""
-    value: Any = None
-    verdict: Verdict | None = None
-    """Set if there is no value."""
-
-
 _CALLS = """
 _results = []
 for _call in {calls!r}:
@@ -182,23 +179,22 @@ _os._exit(0)
 """
 
 
-async def _results(sandbox: Sandbox, units: list[str], calls: list[str], seconds: float) -> tuple[Run, list[_Result]]:
-    """Import a module that consists of `units`, then make `calls`, whose results are printed in the last line."""
-    raised = [_Result(verdict="raised")] * len(calls)
+async def _results(
+    sandbox: Sandbox, units: list[str], calls: list[str], seconds: float
+) -> tuple[Run, Sequence[str | None]]:
+    """Import a module that consists of `units`, then make `calls`, whose results are printed in the last line. A result is
+    None if there is none; otherwise text that should be a literal."""
+    nothing = [None] * len(calls)
     try:
         for unit in units:
             syntax_of(unit)
     except Unreadable as error:
-        return Run("syntax", errors=str(error)), raised
+        return Run("syntax", errors=str(error)), nothing
     run = await sandbox.run(_IMPORT.format(units=units) + _CALLS.format(calls=calls), seconds=seconds)
-    written = _result(run.output.rpartition("\n")[2]).value if run.status == "ok" else None
-    if not isinstance(written, list) or len(written) != len(calls):
-        return run, raised
-    return run, [_result(text) if isinstance(text, str) else _Result(verdict="raised") for text in written]
-
-
-def _result(text: str) -> _Result:
     try:
-        return _Result(text, literal_in(text))
+        written = literal_in(run.output.rpartition("\n")[2]) if run.status == "ok" else None
     except Unreadable:
-        return _Result(verdict="unreadable")
+        written = None
+    if not isinstance(written, list) or len(written) != len(calls):
+        return run, nothing
+    return run, [text if isinstance(text, str) else None for text in written]
