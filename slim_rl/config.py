@@ -19,7 +19,7 @@ from slim_rl.training.config import TrainConfig, WarmstartConfig
 
 PATH, RUN, PROFILES = Path("params.yaml"), Path("run.yaml"), Path("conf")
 """The user's parameters; those of the run, composed of them, which all stages read; and the folder of profiles."""
-_SHOWN = 100  # characters of a wrong value that a sentence repeats
+_SHOWN, _TOLD = 100, 1200  # characters of a wrong value that a sentence repeats, and of all that is wrong
 
 
 class Config(Section):
@@ -151,7 +151,8 @@ def checked(values: Mapping[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{source}: " + "; ".join(_sentence(e) for e in error.errors()) + ".") from None
+        told = "; ".join(_sentence(e) for e in error.errors())
+        raise UserError(f"{source}: {told if len(told) <= _TOLD else told[:_TOLD] + ' ...'}.") from None
 
 
 def composed(

@@ -91,7 +91,13 @@ def check_checkpoints(config: Config) -> None:
         base, local = config.model.base, config.train.backend == "local"
         for name in named:
             if Path(name).is_dir():
-                renderer_of(config.model, load_tokenizer(name))
+                tokenizer = load_tokenizer(name)
+                renderer_of(config.model, tokenizer)
+                if (size := len(tokenizer)) > kinds[name].vocab_size:
+                    raise UserError(
+                        f"The tokenizer of {name} has {size} tokens, but its model only {kinds[name].vocab_size}; remove "
+                        "those that were added to it, or save a model that knows them (resize_token_embeddings)."
+                    )
                 if list(Path(name).glob("*.safetensors*")):
                     check_weights(Path(name))
             if local or name in frozen:

@@ -41,6 +41,8 @@ def main() -> None:
     options = parser.parse_args()
     name = options.experiment
     verb = ["exp", "run", "--temp", "--name", name] if name else ["repro"]
+    with told_in_a_sentence():
+        check_git()
     with told_in_a_sentence(), sole_run(print) as lock, composed_run(options.profile, dict(options.set)):
         if name and finished(name):
             print(
@@ -61,14 +63,29 @@ def main() -> None:
     sys.exit(code)
 
 
+def check_git() -> None:
+    """Raises UserError: DVC's workspace is in no git repository, and DVC does not know that this is meant."""
+    here, dvc = Path.cwd(), Path(".dvc")
+    if any((folder / ".git").exists() for folder in (here, *here.parents)) or not dvc.is_dir():
+        return
+    if not any("no_scm" in file.read_text(encoding="utf-8", errors="replace") for file in dvc.glob("config*")):
+        raise UserError(
+            f"{here} is no git repository, which DVC expects; `dvc config --local core.no_scm true` lets it work without "
+            "one (but for --experiment), or `git init` makes one."
+        )
+
+
 def finished(experiment: str) -> bool:
     """Whether DVC has the experiment.
 
     Raises:
-        UserError: DVC has one of this name with other code or parameters than the workspace has now.
+        UserError: DVC has one of this name with other code or parameters than the workspace has now; or git has no commit.
     """
     git = partial(subprocess.run, capture_output=True, text=True)
-    head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+    asked = git(["git", "rev-parse", "HEAD"])
+    if asked.returncode != 0:
+        raise UserError(f"An experiment needs a commit to start from, but git says: {' '.join(asked.stderr.split())}")
+    head = asked.stdout.strip()
     ref = f"refs/exps/{head[:2]}/{head[2:]}/{experiment}"  # as DVC names it
     if git(["git", "rev-parse", "--verify", ref]).returncode != 0:
         return False

@@ -75,6 +75,8 @@ DAMAGED = {
     "code of its own": (changed("config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"}), "can be loaded"),
     "another kind": (changed("config.json", model_type="gemma2"), "cannot sample from a 'gemma2' model"),
     "a sliding window": (changed("config.json", use_sliding_window=True, sliding_window=8, max_window_layers=0, layer_types=None), "sliding"),
+    "a context that is no number": (changed("tokenizer_config.json", model_max_length="7"), "model_max_length is '7'"),
+    "a token that the model lacks": (changed("tokenizer_config.json", pad_token="<pad>"), "but its model only"),
     "a damaged template": (lambda folder: (folder / "chat_template.jinja").write_text("{% if"), "chat template"),
     "more layers": (changed("config.json", num_hidden_layers=3, layer_types=None), "not those of its config.json"),
     "fewer layers": (changed("config.json", num_hidden_layers=1, layer_types=None), "not those of its config.json"),

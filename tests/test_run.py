@@ -1,6 +1,7 @@
 """One run with its own parameters: they are in run.yaml, params.yaml is never written; and `make clean` asks first."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -85,9 +86,15 @@ def test_a_second_run_waits_for_the_first(workspace):
 
 @pytest.fixture
 def fake_dvc(workspace, monkeypatch):
-    """Puts a `dvc` on the path that records its arguments and the parameters of the run, and then runs `then`."""
+    """Puts a `dvc` on the path that records its arguments and the parameters of the run, and then runs `then`; in a git
+    repository."""
 
     def make(then: str) -> None:
+        subprocess.run(
+            "git rev-parse -q HEAD || { git init -q && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m 0; }",
+            shell=True,
+            check=True,
+        )
         (workspace / "bin").mkdir()
         script = workspace / "bin/dvc"
         script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp run.yaml seen.yaml\n{then}\n')
@@ -155,6 +162,29 @@ def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(
     fake_dvc(f'mkdir temporary && cd temporary && {sys.executable} -c "{code}" && cd .. && rm -r temporary')
     assert run("--experiment", "seed-1").wait(60) == 0
     assert (workspace / ".work/services/partner").is_dir() and (workspace / ".work/train/0123").is_dir()
+
+
+SURROUNDINGS = {
+    "no git": ("mkdir .dvc", [], "is no git repository.* core.no_scm true"),
+    "no commit": ("git init -q", ["--experiment", "a"], "needs a commit .* git says: fatal"),
+    "another user's": (
+        "git init -q && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m 0 && chown -R 65534 .",
+        ["--experiment", "a"],
+        "git says: .*dubious ownership.* safe.directory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SURROUNDINGS)
+def test_what_git_lacks_is_told_in_a_sentence(workspace, case, monkeypatch):
+    command, arguments, sentence = SURROUNDINGS[case]
+    if "chown" in command and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    subprocess.run(command, shell=True, check=True)
+    process = run(*arguments)
+    _, told = process.communicate()
+    assert process.returncode == 1 and re.fullmatch(rf"error: .*{sentence}.*\n", told), told
 
 
 def test_an_interrupted_run_ends_dvc(workspace, fake_dvc):

@@ -4,13 +4,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 
 class Section(BaseModel):
     """A part of `params.yaml`: frozen, and without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, given: Any, info: ValidationInfo) -> Any:
+        """YAML reads `yes` and `on` as true, which pydantic takes for 1."""
+        kind = str(cls.model_fields[info.field_name or ""].annotation)
+        several = given if isinstance(given, list | tuple) else [given]
+        if (
+            any(isinstance(value, bool) for value in several)
+            and ("int" in kind or "float" in kind)
+            and "bool" not in kind
+        ):
+            raise ValueError(f"{info.field_name} is {given!r}, but must be a number")
+        return given
 
     def files(self) -> list[Path]:
         """The files that a stage reads because of these parameters."""

@@ -193,7 +193,7 @@ def generation(answer: Any, vocab_size: int | None = None) -> Generation:
     try:
         sampled = answer["meta_info"].get("output_token_logprobs") or []
         reason = answer["meta_info"]["finish_reason"]["type"]
-        pairs = [(token, finite(logprob)) for logprob, token, *_ in sampled]
+        pairs = [(token, logprob) for logprob, token, *_ in sampled]
         if reason not in get_args(FinishReason):
             raise ValueError(f"its finish_reason is {reason!r}")
         for token, logprob in pairs:
@@ -201,7 +201,7 @@ def generation(answer: Any, vocab_size: int | None = None) -> Generation:
                 raise ValueError(
                     f"{token!r} is no token of a vocabulary of {vocab_size or 'any'} tokens; is it another model's?"
                 )
-            if logprob > _ROUNDING:
+            if isinstance(logprob, bool) or finite(logprob) > _ROUNDING:
                 raise ValueError(f"{logprob} is no log-prob")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EngineFailed(f"the answer is not SGLang's: {type(error).__name__} {str(error)[:300]}") from error

@@ -29,6 +29,8 @@ from slim_rl.runtime.retry import retry
 
 _MAY_FAIL = 10
 """Failures in a row of a service that works: each further one pauses all calls, for twice as long as the last."""
+_ANY_CONTEXT = 2**32
+"""No call has so many tokens."""
 _MORE_PAUSES = 2
 """After so many pauses in a row more than `max_retries` the service is down."""
 OPENAI, _OPENAI_KEY = (ServiceConfig.model_fields[name].default for name in ("base_url", "key_variable"))
@@ -304,7 +306,7 @@ class ChatService:
         usage = getattr(completion, "usage", None)
         tokens: list[Any] = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
-        if all(type(n) is int and n >= 0 for n in tokens):
+        if all(type(n) is int and 0 <= n < _ANY_CONTEXT for n in tokens):
             call.answered(
                 tokens[0], cached if type(cached) is int and 0 <= cached <= tokens[0] else 0, tokens[1], bought
             )

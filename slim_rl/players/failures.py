@@ -1,6 +1,5 @@
 """What an error of a service means for the call, the episode and the run."""
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -95,5 +94,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         with suppress(KeyError, ValueError):
             return max(float(headers[name]) * unit, 0.0)
     with suppress(KeyError, ValueError, TypeError):
-        return max(parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time(), 0.0)
+        after, now = (parsedate_to_datetime(headers[name]) for name in ("retry-after", "date"))  # of one clock
+        return max((after - now).total_seconds(), 0.0)
     return None

@@ -85,6 +85,8 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Format:
     Raises:
         UserError: the tokenizer has no chat template, or one that cannot be continued turn by turn.
     """
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise UserError(f"model_max_length is {tokenizer.model_max_length!r} in tokenizer_config.json, not a number.")
     found, encoder = markers(tokenizer), Cutting(tokenizer)
     if all(marker in found for marker in _QWEN3):
         qwen = Qwen3Format(encoder, found, thinking)

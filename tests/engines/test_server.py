@@ -114,7 +114,8 @@ def test_a_transient_failure_is_retried(fault):
           for value in (float("nan"), float("-inf"), None)),
         *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[-1.0, token, None]]}}, "is no token")
           for token in (100, -1, "7", 7.9, True, None)),
-        ({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[7.0, 7, None]]}}, "7.0 is no log-prob"),
+        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[logprob, 7, None]]}}, f"{logprob} is no log-prob")
+          for logprob in (7.0, False)),
         ({"meta_info": {**GOOD["meta_info"], "finish_reason": {"type": "content_filter"}}}, "content_filter"),
         ({"meta_info": []}, "not SGLang's"),
     ],

@@ -27,8 +27,9 @@ def service(run, services):
         async def handle(request):
             bodies.append(await request.json())
             answered = answer(bodies[-1])
-            status, value = answered if isinstance(answered, tuple) else (200, answered)
-            return web.json_response(value, status=status, headers={"retry-after": "0"})
+            given = answered if isinstance(answered, tuple) else (200, answered)
+            status, value, headers = (*given, {"retry-after": "0"})[:3]
+            return web.json_response(value, status=status, headers=headers)
 
         app = web.Application()
         app.router.add_post("/chat/completions", handle)
@@ -155,6 +156,7 @@ def without(name, value=...):
         {**completion(), "usage": {}},
         {**completion(), "usage": {"total_tokens": 7}},
         {**completion(), "usage": 7},
+        completion(usage=(10**400, 12)),
         {**completion(), "error": None, "provider": "X"},
         *(without(name) for name in ("id", "object", "index", "role", "finish_reason", "prompt_tokens")),
         without("finish_reason", None),
@@ -240,11 +242,15 @@ def test_tokens_from_a_cache_that_are_more_than_all_make_no_call_cheaper_than_fr
     assert one.ledger.totals["dollars"] == pytest.approx(2e-6)
 
 
-def test_a_service_that_says_retry_after_0_seconds_is_given_a_pause(service, run, monkeypatch):
+DATES = {"retry-after": "Wed, 21 Oct 2099 07:28:09 GMT", "date": "Wed, 21 Oct 2099 07:28:00 GMT"}
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [({"retry-after": "0"}, None), (DATES, 9.0)])
+def test_a_service_that_says_when_to_ask_again_is_given_a_pause(service, run, monkeypatch, headers, seconds):
+    """After 0 seconds it would refuse again, so the pause doubles each time. A date is of the service's clock."""
     waits = []
     monkeypatch.setattr("slim_rl.players.limits.Limits.pause", lambda self, entered, seconds: waits.append(seconds))
-    one, bodies = service(
-        lambda body: completion() if len(bodies) > 2 else (429, {"error": {"message": "slow down", "type": []}})
-    )
+    refusal = 429, {"error": {"message": "slow down", "type": []}}, headers
+    one, bodies = service(lambda body: completion() if len(bodies) > 2 else refusal)
     assert run(one.reply(SHORT, 0)).text == TURN
-    assert waits == [None, None]  # twice as long each time
+    assert waits == [seconds] * 2

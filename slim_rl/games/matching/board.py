@@ -129,7 +129,8 @@ def _matrix(state: Mapping[str, Any], key: str, top: int, size: int | None = Non
         raise ValueError(f"{key} must be a square matrix, not of shape {given.shape}")
     if size not in (None, len(given)):
         raise ValueError(f"{key} must be {size} x {size} like the table, not {len(given)} x {len(given)}")
-    if given.dtype.kind not in "biuf" or not np.isin(given, np.arange(top + 1)).all():
+    unclear = top > 1 and any(isinstance(number, bool) for row in state[key] for number in row)
+    if unclear or given.dtype.kind not in "biuf" or not np.isin(given, np.arange(top + 1)).all():
         raise ValueError(f"{key} must hold whole numbers from 0 to {top}")
     return given.astype(np.int64)
 

@@ -61,6 +61,7 @@ def test_human_games_reproduce_every_recorded_optimum_and_what_players_read():
         ({"table": [[1, 2], [3]]}, "rows differ in length"),
         ({"table": [["a", "b"], ["c", "d"]]}, "table must hold whole numbers from 0 to 99"),
         ({"table": [[1, 2], [3, 100]]}, "table must hold whole numbers from 0 to 99"),
+        ({"table": [[1, 2], [3, True]]}, "table must hold whole numbers from 0 to 99"),
         ({"table": [[1, 2], [3, 4.5]]}, "table must hold whole numbers from 0 to 99"),
         ({"mask1": [[1]]}, "mask1 must be 2 x 2 like the table, not 1 x 1"),
         ({"mask2": [[0, 1], [2, 0]]}, "mask2 must hold whole numbers from 0 to 1"),
