@@ -1,11 +1,12 @@
 """Checks, before the first stage, all that can be known then: code and files that the parameters name, keys, memory."""
 
+import math
 from pathlib import Path
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Purpose
-from slim_rl.core.parameters import Section
+from slim_rl.core.parameters import Section, flat
 from slim_rl.games import NamedGame, load_games
 from slim_rl.runtime.code import module_file, parsed
 from slim_rl.runtime.imports import folders_in, function_at
@@ -88,12 +89,19 @@ def check_checkpoints(config: Config) -> None:
         from slim_rl.training.memory import check_trainable
 
         kinds = {name: checkpoint_config(name) for name in named}
+        for name in named:
+            for parameter, value in flat(kinds[name].to_dict()):
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise UserError(f"config.json of {name} says that {parameter} is {value}, which is no number.")
         base, local = config.model.base, config.train.backend == "local"
         for name in named:
             if Path(name).is_dir():
                 tokenizer = load_tokenizer(name)
                 renderer_of(config.model, tokenizer)
-                if (size := len(tokenizer)) > kinds[name].vocab_size:
+                ids = tokenizer.get_vocab().values()
+                if len({*ids}) < len(ids):
+                    raise UserError(f"The tokenizer of {name} is damaged: several of its tokens have the same id.")
+                if (size := max(ids) + 1) > kinds[name].vocab_size:
                     raise UserError(
                         f"The tokenizer of {name} has {size} tokens, but its model only {kinds[name].vocab_size}; remove "
                         "those that were added to it, or save a model that knows them (resize_token_embeddings)."

@@ -56,10 +56,17 @@ def newer_tokenizer(folder):
     (folder / "tokenizer.json").write_text(json.dumps({**text, "model": {"type": "Newer", "vocab": {}}}))
 
 
+def with_an_id_twice(folder):
+    text = json.loads((folder / "tokenizer.json").read_text())
+    text["model"]["vocab"]["Q"] = 3
+    (folder / "tokenizer.json").write_text(json.dumps(text))
+
+
 DAMAGED = {
     "GPTQ": (changed("config.json", quantization_config={"quant_method": "gptq", "bits": 4}), "is quantised (gptq)"),
     "bitsandbytes": (changed("config.json", quantization_config={"load_in_4bit": True}), "is quantised"),
     "a newer tokenizer": (newer_tokenizer, "can be loaded: Exception"),
+    "an id twice": (with_an_id_twice, "have the same id"),
     "half a tokenizer": (cut("tokenizer.json", 100), "can be loaded"),
     "half a config": (cut("config.json", 30), "can be loaded"),
     "an empty config": (cut("config.json", 0), "can be loaded"),
@@ -75,6 +82,7 @@ DAMAGED = {
     "code of its own": (changed("config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"}), "can be loaded"),
     "another kind": (changed("config.json", model_type="gemma2"), "cannot sample from a 'gemma2' model"),
     "a sliding window": (changed("config.json", use_sliding_window=True, sliding_window=8, max_window_layers=0, layer_types=None), "sliding"),
+    "an epsilon that is no number": (changed("config.json", rms_norm_eps=float("nan")), "rms_norm_eps is nan"),
     "a context that is no number": (changed("tokenizer_config.json", model_max_length="7"), "model_max_length is '7'"),
     "a token that the model lacks": (changed("tokenizer_config.json", pad_token="<pad>"), "but its model only"),
     "a damaged template": (lambda folder: (folder / "chat_template.jinja").write_text("{% if"), "chat template"),
