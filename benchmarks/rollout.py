@@ -59,8 +59,9 @@ class HuggingFace(LocalEngine):
     @torch.inference_mode()
     def sample(self, requests):
         width, sampling = max(len(r.input_ids) for r in requests), requests[0].sampling
-        ids = torch.tensor([[0] * (width - len(r.input_ids)) + list(r.input_ids) for r in requests])
-        mask = torch.tensor([[0] * (width - len(r.input_ids)) + [1] * len(r.input_ids) for r in requests])
+        device = self.model.device
+        ids = torch.tensor([[0] * (width - len(r.input_ids)) + list(r.input_ids) for r in requests], device=device)
+        mask = (torch.arange(width) >= torch.tensor([[width - len(r.input_ids)] for r in requests])).long().to(device)
         new = max(r.sampling.max_new_tokens for r in requests)
         stops = list(sampling.stop_token_ids)
         ends = {"eos_token_id": stops} if stops else {"min_new_tokens": new}

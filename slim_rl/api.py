@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,12 +49,16 @@ class Policy:
     model: ModelConfig = field(default_factory=ModelConfig)
 
     @classmethod
-    def load(cls, checkpoint: str | Path, **options: Any) -> "Policy":
-        """A checkpoint in this process. Raises UserError: there is none, or it is of a kind that is not supported."""
+    def load(cls, checkpoint: str | Path, precision: str = "fp32", **options: Any) -> "Policy":
+        """A checkpoint in this process, which computes in `precision`: fp32, bf16, or auto, as `model.precision`.
+
+        Raises:
+            UserError: there is none, or it is of a kind that is not supported.
+        """
         from slim_rl.engines.local import LocalEngine
         from slim_rl.engines.model import load_model
 
-        model, tokenizer = load_model(checkpoint)
+        model, tokenizer = load_model(checkpoint, precision)
         return cls(LocalEngine(model), tokenizer, **options)
 
     @classmethod
@@ -283,20 +287,21 @@ async def train(
     if not isinstance(policy.engine, LocalEngine):
         raise UserError("Only a policy in this process can be trained: Policy.load(CHECKPOINT).")
     config = _checked(game, parameters, seed, train={**options, "temperature": policy.temperature})
+    model = policy.engine.model
+    digest = hashlib.sha256()
+    for weight in model.state_dict().values():
+        digest.update(weight.cpu().contiguous().view(torch.uint8).numpy())
+    weights = Weights(model, model.dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
+    engine = policy.engine if weights.sampler is model else LocalEngine(weights.sampler)
+    policy = replace(policy, engine=engine)
     named = load_games(config.games, seed)[game]
     own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
-    digest = hashlib.sha256()
-    for weight in policy.engine.model.state_dict().values():
-        digest.update(weight.cpu().contiguous().view(torch.uint8).numpy())
     work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
-    model = policy.engine.model
-    weights = Weights(model, model.dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
-    policy.engine.model = weights.sampler
-    trainer = Trainer(config.train, weights, policy.engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
+    trainer = Trainer(config.train, weights, engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     await trainer.train(on_step)
-    save_model(Path(folder, "trained"), policy.engine.model, policy.tokenizer)
+    save_model(Path(folder, "trained"), weights.sampler, policy.tokenizer)
     return trainer.run.history
 
 

@@ -23,6 +23,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
+from slim_rl.engines.graphs import Graphs
 
 _KINDS = ("qwen2", "qwen3", "llama")
 MIN_SHARED_TOKENS = 32
@@ -52,6 +53,10 @@ class LocalEngine:
         self._kept: dict[str, _Prefix] = {}
         self._waiting: list[_Request] = []
         self._server: asyncio.Task | None = None
+        kind, device = model.config, model.device
+        dimension = getattr(kind, "head_dim", None) or kind.hidden_size // kind.num_attention_heads
+        self._shape = kind.num_hidden_layers, 2, 1, kind.num_key_value_heads, 0, dimension
+        self._graphs = Graphs(self._shape, model.dtype, device, self._decode) if device.type == "cuda" else None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         request = _Request(tuple(input_ids), sampling, asyncio.get_running_loop().create_future())
@@ -92,7 +97,7 @@ class LocalEngine:
         """Sample `requests` as one batch. Returns them in the order in which they ended: games go on in this order."""
         prefixes = self._prefixes(requests)
         room = max(len(r.input_ids) + r.sampling.max_new_tokens for r in requests)
-        cache = _Cache([prefix.kv for prefix in prefixes], room)
+        cache = _Cache.of([prefix.kv for prefix in prefixes], room, self._graphs)
         new_ids = [r.input_ids[len(p.ids) :] for r, p in zip(requests, prefixes, strict=True)]
         starts = torch.tensor([len(p.ids) for p in prefixes])
         logits = self.forward(new_ids, starts, cache)
@@ -118,7 +123,10 @@ class LocalEngine:
             if len(rows) < len(going):
                 rows = cache.select(rows)
                 going, lengths, tokens = [going[i] for i in rows], lengths[rows], tokens[rows]
-            logits = self.forward([(token,) for token in tokens.tolist()], lengths, cache)
+            if self._graphs:
+                logits = self._graphs.step(tokens, lengths)
+            else:
+                logits = self.forward([(token,) for token in tokens.tolist()], lengths, cache)
             lengths = lengths + 1
 
     def _prefixes(self, requests: Sequence["_Request"]) -> list["_Prefix"]:
@@ -137,10 +145,8 @@ class LocalEngine:
         return _Prefix(kept.ids[:alike], kept.kv[:, :, :, :alike]) if alike >= MIN_SHARED_TOKENS else None
 
     def _prefill(self, prompts: list[tuple[int, ...]]) -> dict[tuple[int, ...], "_Prefix"]:
-        config = self.model.config
-        dimension = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = config.num_hidden_layers, 2, config.num_key_value_heads, 0, dimension
-        empty = torch.empty(shape, dtype=self.model.dtype, device=self.model.device)
+        layers, two, _, *shape = self._shape
+        empty = torch.empty(layers, two, *shape, dtype=self.model.dtype, device=self.model.device)
         made: dict[tuple[int, ...], _Prefix] = {(): _Prefix((), empty)}
         prompts = [prompt for prompt in prompts if prompt]
         if prompts:
@@ -149,7 +155,7 @@ class LocalEngine:
             if len(prompts) == 1 or len(shared) < MIN_SHARED_TOKENS:
                 shared = ()
             start = self._prefill([shared])[shared]
-            cache = _Cache([start.kv] * len(prompts), max(map(len, prompts)))
+            cache = _Cache.of([start.kv] * len(prompts), max(map(len, prompts)))
             starts = torch.full((len(prompts),), len(shared))
             self.forward([prompt[len(shared) :] for prompt in prompts], starts, cache)
             made |= {ids: _Prefix(ids, cache.row(i, len(ids))) for i, ids in enumerate(prompts)}
@@ -167,14 +173,20 @@ class LocalEngine:
         padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids], device=device)
         positions = (starts[:, None] + torch.arange(width)).to(device)
         lasts = torch.tensor([len(row) - 1 for row in ids], device=device)
-        hidden = self.model.get_decoder()(
-            input_ids=padded,
+        hidden = self._hidden(padded, positions, cache, int(positions.max()) + 1)
+        return self.model.lm_head(hidden[torch.arange(len(ids), device=device), lasts]).float()
+
+    def _decode(self, tokens: torch.Tensor, positions: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        return self.model.lm_head(self._hidden(tokens, positions, _Cache(kv), kv.shape[4])[:, 0]).float()
+
+    def _hidden(self, ids: torch.Tensor, positions: torch.Tensor, cache: "_Cache", used: int) -> torch.Tensor:
+        return self.model.get_decoder()(
+            input_ids=ids,
             position_ids=positions,
-            attention_mask=cache.place(positions),
+            attention_mask=cache.place(positions, used),
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
-        return self.model.lm_head(hidden[torch.arange(len(ids), device=device), lasts]).float()
 
 
 def check_kind(config: PreTrainedConfig) -> None:
@@ -228,11 +240,20 @@ class _Cache:
     own, and the row's next token overwrites it.
     """
 
-    def __init__(self, rows: Sequence[torch.Tensor], room: int):
+    def __init__(self, kv: torch.Tensor):
+        self._kv = kv
+
+    @classmethod
+    def of(cls, rows: Sequence[torch.Tensor], room: int, graphs: Graphs | None = None) -> "_Cache":
+        """One that holds these keys and values, and has `room` for so many tokens in each row."""
         layers, two, heads, _, dimension = rows[0].shape
-        self._kv = rows[0].new_zeros(layers, two, len(rows), heads, room, dimension)
+        if graphs:
+            kv = graphs.buffer(len(rows), room)
+        else:
+            kv = rows[0].new_zeros(layers, two, len(rows), heads, room, dimension)
         for i, row in enumerate(rows):
-            self._kv[:, :, i, :, : row.shape[3]] = row
+            kv[:, :, i, :, : row.shape[3]] = row
+        return cls(kv)
 
     def row(self, i: int, tokens: int) -> torch.Tensor:
         return self._kv[:, :, i, :, :tokens].clone()
@@ -248,12 +269,13 @@ class _Cache:
         self._kv = self._kv[:, :, : len(rows)]
         return order
 
-    def place(self, positions: torch.Tensor) -> torch.Tensor:
-        """Set where the next `update` writes; returns its attention mask (batch, 1, queries, keys)."""
+    def place(self, positions: torch.Tensor, used: int) -> torch.Tensor:
+        """Set where the next `update` writes, and that no position from `used` on is read; returns its attention mask
+        (batch, 1, queries, keys)."""
         batch = positions.shape[0]
         self._rows = torch.arange(batch, device=positions.device)[:, None].expand_as(positions)
         self._positions = positions.clamp(max=self._kv.shape[4] - 1)
-        self._used = int(self._positions.max()) + 1
+        self._used = min(used, self._kv.shape[4])
         keys = torch.arange(self._used, device=positions.device)
         return (keys <= positions[:, :, None])[:, None]
 

@@ -119,11 +119,11 @@ def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedMod
         raise UserError(f"The weights of {name} are not those of its config.json; see {wrong[0]}.")
     _check_weights(model, name)
     dtype, _ = choose(precision, model.config)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu", dtype), tokenizer
+    return model.to(_device(), dtype), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The causal LM of a GGUF file, dequantised to fp32, with its tokenizer; on the CPU.
+    """The causal LM of a GGUF file, dequantised to fp32, with its tokenizer; on the GPU if there is one.
 
     Raises:
         UserError: there is no such file, it cannot be read, or a package for it is not installed.
@@ -137,7 +137,11 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     model.hf_quantizer = None  # type: ignore[assignment]
     model.is_quantized = False  # type: ignore[assignment]
     del model.config.quantization_config
-    return model, tokenizer
+    return torch.nn.Module.to(model, _device()), tokenizer  # type: ignore[return-value]
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _check_weights(model: PreTrainedModel, name: str | Path) -> None:

@@ -21,6 +21,9 @@ from slim_rl.training.optimizer import descend
 from slim_rl.training.prompt import following
 from slim_rl.training.weights import Weights
 
+SHARED_TOKENS_GPU = 1024
+"""A shorter prompt is not worth a pass of its group alone on a GPU, which computes many groups in the same time."""
+
 
 class TrainedSequence(NamedTuple):
     """One seat's part of an episode."""
@@ -58,6 +61,8 @@ async def update(
     gaps: dict[str, float] = {}
     model, checkpointing = weights.model, config.gradient_checkpointing
     max_tokens = config.microbatch_tokens or fitting_tokens(model.config, checkpointing, model.dtype, model.device)
+    if model.device.type == "cuda":
+        shared_tokens = max(shared_tokens, SHARED_TOKENS_GPU)
     if checkpointing:
         shared_tokens = sys.maxsize  # it allows no cache
         _checkpoint_layers(model, True)
