@@ -59,8 +59,8 @@ class Message:
         return "\n".join(filter(None, (self.text, *(call.raw for call in self.tool_calls))))
 
 
-_OPENS = r"<(?:\w+:)?think(?:ing)?>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>|<\|channel\|>analysis<\|message\|>"
-_ENDS = r"</(?:\w+:)?think(?:ing)?>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>"
+_OPENS = r"<(?:\w+:)?(?:think(?:ing)?|[Tt]houghts?)>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>|<\|channel\|>analysis<\|message\|>"
+_ENDS = r"</(?:\w+:)?(?:think(?:ing)?|[Tt]houghts?)>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>"
 _THOUGHT = re.compile(rf"(?:{_OPENS}).*?(?:{_ENDS}|\Z)", re.DOTALL)
 _END = re.compile(_ENDS)
 

@@ -215,6 +215,7 @@ def test_what_is_no_reply_is_asked_for_again_and_told_in_the_services_words(serv
         f"[message] would be one turn, [accept] another.</think>\n{TURN}",
         f"<thinking>[accept]</thinking>\n{TURN}",
         f"[THINK][accept][/THINK]{TURN}",
+        f"{TURN}<Thoughts>[accept]",
         f"<seed:think>[accept]</seed:think>{TURN}",
         f"<mm:think>[accept]</mm:think>{TURN}",
         f"◁think▷[accept]◁/think▷{TURN}",
