@@ -147,8 +147,8 @@ def chat(data: bytes) -> None:
     assert reply.cut == (str(choice.get("finish_reason")).lower() in ("length", "max_tokens"))
     usage = told.get("usage")
     tokens = [usage.get(f"{kind}_tokens") if isinstance(usage, dict) else None for kind in ("prompt", "completion")]
-    if any(isinstance(n, str) for n in tokens):
-        return  # the client may read "7" as a number
+    if any(isinstance(n, str | bool) for n in tokens):
+        return  # the client may read "7" and true as numbers
     if all(isinstance(n, int) and 0 <= n < 2**32 for n in tokens):
         assert [totals["prompt_tokens"], totals["completion_tokens"]] == tokens
         assert tokens[1] * 8e-6 - 1e-9 <= totals["dollars"] * (1 + 1e-9)
@@ -421,7 +421,9 @@ def _used(place: Path) -> Any:
     from slim_rl.engines.model import load_model
     from stages.ready import check_checkpoints
 
-    check_checkpoints(Config.model_validate({"games": {"calculator": {}}, "model": {"base": str(place)}}))
+    elsewhere = {"backend": "slime"}  # without the trial of this machine's memory and precision
+    parameters = {"games": {"calculator": {}}, "model": {"base": str(place)}, "train": elsewhere}
+    check_checkpoints(Config.model_validate(parameters))
     model, tokenizer = load_model(place)
     opening = _opening(tokenizer)
     with torch.no_grad():

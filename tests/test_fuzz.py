@@ -11,4 +11,4 @@ pytestmark = pytest.mark.slow
 def test_what_is_damaged_is_refused_in_a_sentence_or_read_as_what_it_says(target):
     read, refused, failures = fuzz(target, 40 if "checkpoint" in target else 120)
     assert not failures
-    assert read and refused
+    assert read + refused >= 40 and read
