@@ -12,6 +12,7 @@ and trains on its rewards, in bf16.
 import argparse
 import asyncio
 import copy
+import gc
 import statistics
 import tempfile
 import time
@@ -102,6 +103,7 @@ def speed(model, dtype: torch.dtype, dialogues: int, lora: LoraConfig | None, ro
     weights = Weights(model, dtype, lora)
     config = TrainConfig(learning_rate=1e-6, max_logprob_gap=100)
     if DEVICE.type == "cuda":
+        gc.collect()
         torch.cuda.reset_peak_memory_stats()
     engine, optimizers = LocalEngine(weights.sampler), make_optimizers(config, weights)
     traces = rollout(engine, dialogues)  # records the graphs
@@ -109,7 +111,8 @@ def speed(model, dtype: torch.dtype, dialogues: int, lora: LoraConfig | None, ro
     took = statistics.median(seconds(lambda: rollout(engine, dialogues)) for _ in range(rounds))
     line = f"rollout {sampled / took:7.0f} sampled tokens/s"
     if peer:
-        line += f" (generate {sampled / seconds(lambda: rollout(HuggingFace(weights.sampler), dialogues)):.0f})"
+        peers = [seconds(lambda: rollout(HuggingFace(weights.sampler), dialogues)) for _ in range(rounds + 1)][1:]
+        line += f" (generate {sampled / statistics.median(peers):.0f})"
     sequences = [TrainedSequence(trace, (-1.0) ** n, n) for n, trace in enumerate(traces)]
     tokens = sum(len(trace.token_ids) for trace in traces)
 

@@ -1,6 +1,7 @@
 """slim_rl as a library: play a game, make training samples, train, read what a run has left. See docs/python.md."""
 
 import asyncio
+import copy
 import hashlib
 import inspect
 import math
@@ -291,16 +292,22 @@ async def train(
     digest = hashlib.sha256()
     for weight in model.state_dict().values():
         digest.update(weight.cpu().contiguous().view(torch.uint8).numpy())
-    weights = Weights(model, model.dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
-    engine = policy.engine if weights.sampler is model else LocalEngine(weights.sampler)
-    policy = replace(policy, engine=engine)
+    if config.train.lora:  # the adapters are merged into the policy's model at the end
+        model = copy.deepcopy(model)
+    weights = Weights(model, model.dtype, config.train.lora, bool(config.train.kl_coefficient), seed)
+    engine = policy.engine if weights.sampler is policy.engine.model else LocalEngine(weights.sampler)
     named = load_games(config.games, seed)[game]
-    own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
+    sampled = replace(policy, engine=engine)
+    own = {seat: sampled for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
     work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
     trainer = Trainer(config.train, weights, engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     await trainer.train(on_step)
+    weights.close()
+    if engine is not policy.engine:
+        policy.engine.model.load_state_dict(weights.sampler.state_dict())
+        policy.engine.reset()
     save_model(Path(folder, "trained"), weights.sampler, policy.tokenizer)
     return trainer.run.history
 

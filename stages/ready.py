@@ -1,6 +1,7 @@
 """Checks, before the first stage, all that can be known then: code and files that the parameters name, keys, memory."""
 
 import math
+from importlib.util import find_spec
 from pathlib import Path
 
 from slim_rl.config import Config
@@ -116,4 +117,6 @@ def check_checkpoints(config: Config) -> None:
         if base != "tiny" and local:
             dtype, why = choose(config.model.precision, kinds[base])
             print(f"Precision: {why}.")
+            if config.train.lora and find_spec("peft") is None:
+                raise UserError("train.lora needs the package peft: pip install peft==0.21.2.")
             check_trainable(base, kinds[base], config.train, team_size(config.playing_processes), dtype=dtype)

@@ -111,7 +111,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
     dtype, why = await team.lead(choose(config.model.computes_in, model.config))
     if team.leads:
         print(f"Precision: {why}.")
-    weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient))
+    weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient), seed=config.seed)
     engine = LocalEngine(weights.sampler)
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():

@@ -6,7 +6,8 @@ prompts (a GRPO group) are computed once, and so is what all prompts begin with 
 have stopped leave the batch.
 
 Every request draws from its own random stream, so it draws the same tokens in any batch. Only the last digits of the
-probabilities depend on the shape of the batch. So a batch is answered as a whole, and has the same members in every run.
+probabilities depend on the shape of the batch (on a GPU also of earlier ones since `reset`). So a batch is answered as a
+whole, and has the same members in every run.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.engines.graphs import Graphs
 
 _KINDS = ("qwen2", "qwen3", "llama")
+_BRANCHING_ROPES = ("dynamic", "longrope")
+"""Their angles depend on the longest row, which a recorded step cannot look at."""
 MIN_SHARED_TOKENS = 32
 """Shortest common prefix that is computed once."""
 
@@ -56,7 +59,9 @@ class LocalEngine:
         kind, device = model.config, model.device
         dimension = getattr(kind, "head_dim", None) or kind.hidden_size // kind.num_attention_heads
         self._shape = kind.num_hidden_layers, 2, 1, kind.num_key_value_heads, 0, dimension
-        self._graphs = Graphs(self._shape, model.dtype, device, self._decode) if device.type == "cuda" else None
+        rope = (getattr(kind, "rope_parameters", None) or {}).get("rope_type")
+        recordable = device.type == "cuda" and rope not in _BRANCHING_ROPES
+        self._graphs = Graphs(self._shape, model.dtype, device) if recordable else None
 
     async def generate(self, input_ids: Sequence[int], sampling: Sampling) -> Generation:
         request = _Request(tuple(input_ids), sampling, asyncio.get_running_loop().create_future())
@@ -71,6 +76,8 @@ class LocalEngine:
     def reset(self) -> None:
         """Forget every session. Must be called when the weights have changed."""
         self._kept.clear()
+        if self._graphs:
+            self._graphs.clear()
 
     async def _serve(self) -> None:
         while self._waiting:
@@ -124,7 +131,7 @@ class LocalEngine:
                 rows = cache.select(rows)
                 going, lengths, tokens = [going[i] for i in rows], lengths[rows], tokens[rows]
             if self._graphs:
-                logits = self._graphs.step(tokens, lengths)
+                logits = self._graphs.step(self._decode, tokens, lengths)
             else:
                 logits = self.forward([(token,) for token in tokens.tolist()], lengths, cache)
             lengths = lengths + 1

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from slim_rl.core.errors import UserError
-from slim_rl.engines.precision import choose
+from slim_rl.engines.precision import cast, choose
 
 disable_progress_bar()  # our own long work has bars of its own
 
@@ -119,7 +119,8 @@ def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedMod
         raise UserError(f"The weights of {name} are not those of its config.json; see {wrong[0]}.")
     _check_weights(model, name)
     dtype, _ = choose(precision, model.config)
-    return model.to(_device(), dtype), tokenizer
+    cast(model, dtype)
+    return model.to(_device()), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

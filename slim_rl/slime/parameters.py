@@ -51,7 +51,7 @@ class RunParameters(Section):
 
 
 _MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "checkpoint_minutes", "snapshot_every",
-               "wandb_project")  # fmt: skip
+               "wandb_project", "lora", "importance_cap", "max_logprob_gap")  # fmt: skip
 """Parameters of `train` that may change while a run lasts: its length, and what the local backend alone reads."""
 
 
@@ -62,4 +62,5 @@ def identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
         for name, game in inputs["games"].items()
     }
     train = {name: value for name, value in inputs["train"].items() if name not in _MAY_CHANGE}
-    return {**inputs, "games": games, "train": train}
+    model = {name: value for name, value in inputs["model"].items() if name != "precision"}
+    return {**inputs, "games": games, "model": model, "train": train}

@@ -94,7 +94,7 @@ def _appear(folder: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(part, ignore_errors=True)
     try:
         write(part)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         shutil.rmtree(part, ignore_errors=True)
         raise UserError(f"The checkpoint {folder} could not be written: {error}.") from error
     shutil.rmtree(folder, ignore_errors=True)

@@ -77,7 +77,7 @@ def check_trainable(
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(kind).parameters())
     width, checkpointing = dtype.itemsize, train.gradient_checkpointing
     trained = 4 + 4 + (4 if train.optimizer == "muon" else 8) + width * (width < 4)
-    frozen = width * bool(train.kl_coefficient) + 4 * bool(train.averaging_decay)
+    frozen = width * bool(train.kl_coefficient) + 8 * bool(train.averaging_decay)
     needed = parameters * (2 * width if train.lora else trained + frozen)
     if config:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

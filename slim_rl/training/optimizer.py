@@ -50,10 +50,10 @@ def muon_and_adamw(
     Liu et al. 2025, arXiv 2502.16982, section 2.2), so one learning rate serves both."""
     matrices = [w for name, w in weights.trained.items() if ".layers." in name and w.ndim == 2]
     rest = [w for name, w in weights.trained.items() if ".layers." not in name or w.ndim != 2]
-    return [
-        Muon(matrices, lr=learning_rate, weight_decay=weight_decay),
-        torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas),
-    ]
+    muon = Muon(matrices, lr=learning_rate, weight_decay=weight_decay)
+    if not rest:  # adapters are matrices of layers
+        return [muon]
+    return [muon, torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas)]
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:

@@ -97,7 +97,7 @@ async def update(
             loss.backward()
             with torch.no_grad():
                 gap = (logprobs - batch.old_logprobs).abs()
-                ratio = (logprobs - batch.old_logprobs).exp()
+                ratio = (logprobs - old).exp()
                 outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
                 totals["loss"] += float(loss.detach()) / config.minibatches
                 totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches

@@ -3,13 +3,13 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from slim_rl.core.errors import UserError
+from slim_rl.engines.precision import cast
 from slim_rl.training.config import LoraConfig
 
 
@@ -21,38 +21,44 @@ class Weights:
     With LoRA only the adapters are trained, and episodes are sampled from a copy into which they are merged.
 
     Args:
-        model: a PreTrainedModel in fp32; it is changed.
+        model: it is changed.
         dtype: that the model computes in.
         lora: None trains all weights.
         reference: whether `reference` is going to be called.
+        seed: of the adapters' first weights.
 
     Raises:
-        UserError: the package peft is not installed, or the model has no such layers.
+        UserError: the package peft is not installed, or `lora.targets` are no linear layers of the model.
     """
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         dtype: torch.dtype = torch.float32,
         lora: LoraConfig | None = None,
         reference: bool = False,
+        seed: int = 0,
     ):
         self.model: PreTrainedModel = model
         self.sampler: PreTrainedModel = model
         """What computes log-probs and gradients, and what an engine samples from."""
         if lora:
-            self.sampler = copy.deepcopy(model).to(dtype)
-            _add_adapters(model, lora)
-        self._frozen = copy.deepcopy(model).to(dtype) if reference and not lora else None
-        self.trained: dict[str, Parameter] = {n: w for n, w in model.named_parameters() if w.requires_grad}
+            cast(model, dtype)
+            self.sampler = copy.deepcopy(model)
+            _add_adapters(model, lora, seed)
+        computing: dict[str, Parameter] = {n: w for n, w in model.named_parameters() if w.requires_grad}
+        narrow = dtype != torch.float32
+        self.trained = {
+            n: Parameter(w.detach().to(torch.float32, copy=True)) if narrow else w for n, w in computing.items()
+        }
         """By name, in fp32."""
-        self._computing: dict[str, Parameter] = {}
-        if dtype != torch.float32:
-            self._computing = self.trained
-            self.trained = {n: Parameter(w.detach().to(torch.float32, copy=True)) for n, w in self._computing.items()}
-            model.to(dtype)
-            for name, weight in self._computing.items():
-                weight.register_post_accumulate_grad_hook(_gather_in(self.trained[name]))
+        cast(model, dtype)
+        self._frozen = copy.deepcopy(model) if reference and not lora else None
+        self._computing = computing if narrow else {}
+        self._hooks = [
+            weight.register_post_accumulate_grad_hook(_gather_in(self.trained[name]))
+            for name, weight in self._computing.items()
+        ]
 
     def zero_grad(self) -> None:
         for weight in self.trained.values():
@@ -78,6 +84,11 @@ class Weights:
         finally:
             self.model.enable_adapters()
 
+    def close(self) -> None:
+        """The model may be trained by others again."""
+        for hook in self._hooks:
+            hook.remove()
+
     def state(self) -> dict[str, torch.Tensor]:
         """What was trained, by name, in fp32."""
         return {name: weight.detach() for name, weight in self.trained.items()}
@@ -98,17 +109,26 @@ def _gather_in(master: Parameter) -> Callable[[torch.Tensor], None]:
     return gather
 
 
-def _add_adapters(model: PreTrainedModel, lora: LoraConfig) -> None:
+def _add_adapters(model: PreTrainedModel, lora: LoraConfig, seed: int) -> None:
     try:
         import peft
-    except ImportError:
+        from peft.tuners.lora import Linear
+        from peft.tuners.tuners_utils import BaseTunerLayer
+    except ImportError:  # of the library; a run has looked before
         raise UserError("train.lora needs the package peft: pip install peft==0.21.2.") from None
     targets = list(lora.targets) or "all-linear"
     alpha = 2 * lora.rank if lora.alpha is None else lora.alpha
-    try:
-        model.add_adapter(peft.LoraConfig(r=lora.rank, lora_alpha=alpha, target_modules=targets, bias="none"))
-    except ValueError as error:
-        raise UserError(f"train.lora.targets: {str(error).splitlines()[0]}") from None
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            model.add_adapter(peft.LoraConfig(r=lora.rank, lora_alpha=alpha, target_modules=targets, bias="none"))
+        except ValueError:
+            raise UserError(f"train.lora.targets: the model has no linear layers {', '.join(lora.targets)}.") from None
+    for name, layer in model.named_modules():
+        if isinstance(layer, BaseTunerLayer) and not (isinstance(layer, Linear) and ".layers." in name):
+            raise UserError(
+                f"train.lora.targets: {name} cannot have an adapter; name linear layers in the model's layers."
+            )
 
 
 def _merge(adapted: PreTrainedModel, plain: PreTrainedModel) -> None:

@@ -14,6 +14,7 @@ from slim_rl.training.grpo import Rollouts, Trainer, make_optimizers
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
+from tests.settings import setting
 from tests.training.test_grpo import QUICK, SMALL, logprobs, mixture, seating
 
 LORA = LoraConfig(rank=4)
@@ -64,13 +65,47 @@ def test_adapters_alone_are_trained_and_the_sampler_has_them_merged(model, seque
     assert set(weights.sampler.state_dict()) == set(base.state_dict())  # so it is saved as a plain checkpoint
 
 
+def test_positions_are_in_fp32_whatever_the_weights(model):
+    """In bf16 the angles of later positions would be wrong, in trainer and sampler alike, so that no gap shows it."""
+    Weights(model, torch.bfloat16)
+    assert model.lm_head.weight.dtype == torch.bfloat16
+    assert all(buffer.dtype == torch.float32 for buffer in model.buffers())
+
+
+def test_adapters_follow_the_seed(model):
+    one, same, other = (Weights(copy.deepcopy(model), lora=LORA, seed=seed).state() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("targets", [("lm_head",), ("embed_tokens",), ("no_such",)])
+def test_adapters_are_for_linear_layers_of_the_model_alone(model, targets):
+    with pytest.raises(UserError, match=r"train\.lora\.targets"):
+        Weights(model, lora=LoraConfig(targets=targets))
+
+
+def test_muon_trains_adapters(model, sequences):
+    trained(Weights(model, lora=LORA), sequences, optimizer="muon")
+
+
+def test_a_model_can_be_trained_again(model, sequences):
+    first = Weights(model, torch.bfloat16)
+    trained(first, sequences)
+    first.close()
+    again = Weights(model, torch.bfloat16)
+    before = model.lm_head.weight.clone()
+    trained(again, sequences)
+    assert not torch.equal(before, model.lm_head.weight)
+
+
 @pytest.mark.parametrize("changes", [{"averaging_decay": 0.9}, {"lora": LORA, "kl_coefficient": 0.01}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_killed_run_goes_on_with_its_numbers(model, renderer, tmp_path, dtype, changes):
+def test_a_killed_run_goes_on_with_its_numbers(taught, tmp_path, dtype, changes):
+    renderer = setting("kuhn").renderer
     config = TrainConfig(**{**SMALL, **QUICK, "steps": 3, "max_logprob_gap": 5.0, **changes})
 
     def run(folder, stop=3):
-        own, log = copy.deepcopy(model), []
+        own, log = copy.deepcopy(taught), []
         weights = Weights(own, dtype, config.lora, reference=bool(config.kl_coefficient))
         engine = LocalEngine(weights.sampler)
         trainer = Trainer(config, weights, engine, Rollouts(mixture("kuhn"), seating(engine, renderer), 64), folder)
@@ -84,10 +119,13 @@ def test_a_killed_run_goes_on_with_its_numbers(model, renderer, tmp_path, dtype,
             asyncio.run(trainer.train(on_step))
         return {n: w.clone() for n, w in weights.sampler.state_dict().items()}
 
+    start = {n: w.to(dtype) for n, w in copy.deepcopy(taught).state_dict().items()}
+
     run(tmp_path / "killed", stop=1)
     again, whole = run(tmp_path / "killed", stop=9), run(tmp_path / "whole", stop=9)
     for name, weight in whole.items():
         assert torch.equal(weight, again[name]), name
+    assert any(not torch.equal(weight, start[name]) for name, weight in whole.items())
 
 
 def test_a_rollout_of_other_log_probs_stops_before_the_weights_change(model, sequences):
