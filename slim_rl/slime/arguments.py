@@ -11,6 +11,16 @@ from slim_rl.slime import folder as files
 from slim_rl.slime import progress
 from slim_rl.slime.model_arguments import model_arguments, words
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.session import session
+from slim_rl.slime.source import keeps_engines
+
+_REFUSED_FOR_SEVERAL_POLICIES = {
+    "--partial-rollout": "SLIME keeps no episode in which the policy has several seats",
+}
+_REFUSED = {
+    "straw": "this transport takes plain JSON, and our samples carry whole episodes; leave --rollout-data-transport out",
+    "--use-score-centering": "our episodes have the log-probs of sampled tokens only; --use-tis corrects for old samples",
+}
 
 
 def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
@@ -24,10 +34,9 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
     """
     train, slime, model = parameters.train, parameters.slime, parameters.model
-    if parameters.several_policies and "--partial-rollout" in slime.arguments:
-        raise UserError(
-            "slime.arguments have --partial-rollout, but SLIME keeps no episode in which the policy has several seats."
-        )
+    refused = _REFUSED | (_REFUSED_FOR_SEVERAL_POLICIES if parameters.several_policies else {})
+    for flag in refused.keys() & set(slime.arguments):
+        raise UserError(f"slime.arguments have {flag}, but {refused[flag]}.")
     flags: dict[str, object] = {
         # GPUs
         "actor-num-nodes": slime.nodes,
@@ -69,6 +78,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "custom-eval-rollout-log-function-path": "slim_rl.slime.logs.log_evaluation",
         "router-policy": "consistent_hashing",
         "sglang-mem-fraction-static": slime.sglang_memory_fraction,
+        "rollout-session-id": session(folder) if keeps_engines(slime) else None,
         # The loss
         "advantage-estimator": "grpo",
         # Corrections for sampling from other weights compare these with log-probs computed anew.

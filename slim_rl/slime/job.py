@@ -17,6 +17,7 @@ from slim_rl.core.errors import UserError
 RUNS = ("RUNNING", "PENDING")
 _UNREACHABLE_SECONDS = 3600.0
 _GRACE_SECONDS = 10.0
+_STOP_SECONDS = 120
 
 
 class Job:
@@ -74,7 +75,7 @@ class Job:
             return None
 
     async def follow(self) -> str:
-        """Show the job's log until it ends, and return how it ended. An interrupt stops the job.
+        """Show the job's log until it ends, and return how it ended. An interrupt stops the job, and waits for its end.
 
         Raises:
             UserError: the cluster has not answered for an hour. The job is left alone.
@@ -92,7 +93,12 @@ class Job:
                 print(f"The connection to the log of {self.name} has ended, but not the job; connecting again.")
                 await asyncio.sleep(1)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            print(f"Stopping the job {self.name}.")
             async with self._http.post(f"{self._jobs}{self.name}/stop"):
+                for _ in range(_STOP_SECONDS):
+                    if await self.status() not in RUNS:
+                        break
+                    await asyncio.sleep(1)
                 raise
         raise UserError(
             f"Ray's job server at {self._jobs} has not answered for {_UNREACHABLE_SECONDS / 60:.0f} minutes. The job "

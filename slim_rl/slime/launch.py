@@ -8,7 +8,7 @@ from pathlib import Path
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.process import end
-from slim_rl.slime.command import command, environment, job_name, local, ray_address
+from slim_rl.slime.command import command, environment, job_command, job_name, local, ray_address
 from slim_rl.slime.folder import Tasks, forget_unfinished_save, prepare, saved
 from slim_rl.slime.job import RUNS, Job
 from slim_rl.slime.parameters import RunParameters
@@ -55,7 +55,8 @@ async def run(
     if shutil.which(parameters.slime.python) is None:
         raise UserError(f"slime.python is {parameters.slime.python}, which cannot be found.")
     print(check_source(parameters.slime))
-    words, address = command(parameters, base, folder), ray_address(parameters.slime)
+    address = ray_address(parameters.slime)
+    words = (job_command if address else command)(parameters, base, folder)
     print(f"The run in {folder} " + ("continues." if folder.exists() else "begins."))
     reporting = asyncio.create_task(progress.report())
     try:

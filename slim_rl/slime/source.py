@@ -7,6 +7,7 @@ from pathlib import Path
 from slim_rl.core.errors import UserError
 from slim_rl.slime.config import SlimeConfig
 
+KNOWN = "0.3.1 to 0.4.0"
 TESTED = {"a6272da0": "v0.3.1", "624b824a": "38 commits after v0.3.1"}
 """The commits that the hooks were tested with."""
 NEEDED = {
@@ -39,11 +40,16 @@ def script(slime: SlimeConfig) -> Path:
     return directory(slime) / "train.py"
 
 
+def keeps_engines(slime: SlimeConfig) -> bool:
+    """Whether SLIME's engines outlive a job that fails or is stopped: 0.4."""
+    return "--rollout-session-id" in (_text(directory(slime) / "slime/utils/arguments.py") or "")
+
+
 def check_source(slime: SlimeConfig) -> str:
     """Check that SLIME's source has what the hooks use.
 
     Returns:
-        The version and commit, and which commits were tested.
+        The version and commit, and whether the hooks were tested with it.
 
     Raises:
         UserError: something is missing; the sentence names it.
@@ -54,14 +60,14 @@ def check_source(slime: SlimeConfig) -> str:
     missing += [word for name, words in NEEDED.items() for word in words.split("|") if word not in (texts[name] or "")]
     if missing:
         raise UserError(
-            f"slime.directory is {folder}, but must be the folder of SLIME's source, 0.3.1 or later, and it has no "
+            f"slime.directory is {folder}, but must be the folder of SLIME's source, {KNOWN}, and it has no "
             f"{missing[0]}; get it with git clone --branch v0.3.1 https://github.com/THUDM/slime, or use SLIME's "
             "container image."
         )
-    version = re.search(r"version\s*=\s*[\"']([^\"']+)", _text(folder / "setup.py") or "")
+    version, commit = re.search(r"version\s*=\s*[\"']([^\"']+)", _text(folder / "setup.py") or ""), _commit(folder)
     tested = ", ".join(f"{commit} ({name})" for commit, name in TESTED.items())
-    commit = _commit(folder)
-    return f"SLIME {version[1] if version else 'unknown'}, commit {commit}. Tested with {tested}."
+    known = "tested" if commit in TESTED else f"not tested. Written for {KNOWN}, tested with {tested}"
+    return f"SLIME {version[1] if version else 'of an unknown version'}, commit {commit}: {known}."
 
 
 def _text(path: Path) -> str | None:

@@ -15,7 +15,7 @@ collect_ignore = []
 if SLIME_DIR is None:
     collect_ignore = [
         f"test_{name}.py"
-        for name in ("contracts", "faults", "flags", "fully_async", "hooks", "loss", "rollout", "slurm")
+        for name in ("contracts", "faults", "flags", "fully_async", "hooks", "loss", "rollout", "session", "slurm")
     ]
 else:
     sys.path.insert(0, SLIME_DIR)

@@ -1,6 +1,7 @@
 """A rollout of SLIME's own ends whatever goes wrong on the way, and no group is left half."""
 
 from contextlib import ExitStack
+from functools import partial
 from types import SimpleNamespace
 
 import aiohttp
@@ -65,13 +66,13 @@ class Handle:
 
     def __init__(self, address, router_port):
         self.url, self._workers = f"http://{address}", f"http://127.0.0.1:{router_port}/workers"
-        self.health_generate = SimpleNamespace(remote=self._check)
-        self.shutdown = SimpleNamespace(remote=self._take_from_router)
+        self.health_generate = SimpleNamespace(remote=partial(partial, self._check))
+        self.shutdown = SimpleNamespace(remote=partial(partial, self.take_from_router))
 
     def _check(self, timeout):
         requests.get(f"{self.url}/health_generate", timeout=timeout).raise_for_status()
 
-    def _take_from_router(self):
+    def take_from_router(self):
         (dead,) = [w["id"] for w in requests.get(self._workers).json()["workers"] if w["url"] == self.url]
         requests.delete(f"{self._workers}/{dead}").raise_for_status()
 
@@ -79,12 +80,19 @@ class Handle:
 @pytest.fixture
 def monitor(monkeypatch):
     """A function that starts SLIME's own health monitor, with the intervals of our flags."""
-    monkeypatch.setattr(health_monitor, "ray", SimpleNamespace(get=lambda done: done, kill=lambda handle: None))
+    ray = SimpleNamespace(get=lambda call, **_: call(), wait=lambda *_, **__: None, kill=lambda handle: None)
+    monkeypatch.setattr(health_monitor, "ray", ray)
     with ExitStack() as running:
 
         def start(args, addresses, router_port):
             handles = [Handle(address, router_port) for address in addresses]
             group = SimpleNamespace(engines=handles, all_engines=handles, nodes_per_engine=1)
+
+            def retire(number, timeout):  # 0.4
+                handles[number].take_from_router()
+                handles[number] = None
+
+            group.retire_engine = retire
             watching = health_monitor.RolloutHealthMonitor(group, args)
             watching.start()
             watching.resume()

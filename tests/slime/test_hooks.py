@@ -138,6 +138,7 @@ def test_what_is_kept_of_a_sample_and_of_slimes_arguments(tokenizer, tasks):
         sample = play(args, sample_of(tasks[0]))
         args.state = None
         assert pickle.loads(pickle.dumps(args)).slim_rl_context is None
+        assert pickle.loads(pickle.dumps(sample.metadata)) == sample.metadata  # 0.4 saves those that wait
     assert sample.metadata["task"] == {"game": "matching", "state": tasks[0].state}
     assert set(sample.metadata) == {"task", "played"}
 

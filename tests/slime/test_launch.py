@@ -29,7 +29,7 @@ from slim_rl.rollout.tasks import tasks_path, write_tasks
 from slim_rl.runtime.process import wait_until
 from slim_rl.slime import launch
 from slim_rl.slime.arguments import arguments
-from slim_rl.slime.command import command, environment, shown
+from slim_rl.slime.command import command, environment, job_command, shown
 from slim_rl.slime.folder import PARAMETERS, prepare
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
@@ -138,6 +138,8 @@ def test_parameters_become_slimes_flags(workspace, changes, there, missing):
         ({"slime": {"request_timeout_seconds": 900}}, r"slime\.request_timeout_seconds"),
         ({"slime": {"colocate": False}}, "colocate"),
         ({"games": KUHN, "slime": {"arguments": ["--partial-rollout"]}}, "--partial-rollout"),
+        ({"slime": {"arguments": ["--rollout-data-transport", "straw"]}}, "straw.*JSON"),
+        ({"slime": {"arguments": ["--use-score-centering"]}}, "--use-score-centering.*log-probs"),
         ({"slime": {"python": "no-such-python"}}, r"slime\.python is no-such-python"),
         ({"slime": {"directory": "elsewhere"}}, r"slime\.directory is .*elsewhere.* train\.py"),
     ],
@@ -189,6 +191,18 @@ def test_a_mode_is_a_script_of_slimes(workspace, mode, old, new):
             script()
     else:
         assert script() == str(workspace / "slime" / new)
+
+
+def test_engines_that_outlive_a_job_end_with_it(workspace):
+    """SLIME 0.4 keeps them under a name, which `slim_rl.slime.session` frees before and after SLIME's script."""
+    parameters, base, folder = parameters_of(), Path("models/base"), Path("/runs/mine")
+    assert job_command(parameters, base, folder) == command(parameters, base, folder)
+    Path("slime/slime/utils/arguments.py").write_text('parser.add_argument("--rollout-session-id")')
+    script = command(parameters, base, folder)
+    assert script[script.index("--rollout-session-id") + 1] == str(folder)
+    session = [sys.executable, "-m", "slim_rl.slime.session", str(folder)]
+    assert job_command(parameters, base, folder) == [*session, *script]
+    assert int(environment(parameters.slime)["RAY_JOB_STOP_WAIT_TIME_S"]) > 3  # Ray's own
 
 
 def test_a_run_leaves_the_last_checkpoint_and_what_the_hooks_read(workspace):
@@ -337,7 +351,8 @@ class JobServer:
     async def status(self, request):
         if self.job is None or request.match_info["name"] != self.job["submission_id"]:
             return web.Response(status=404)
-        return web.json_response({"status": "RUNNING" if self.seen < self.parts else "SUCCEEDED"})
+        ended = "STOPPED" if "stop" in self.calls else "SUCCEEDED"
+        return web.json_response({"status": "RUNNING" if self.seen < self.parts and ended == "SUCCEEDED" else ended})
 
     async def stop(self, request):
         self.calls.append("stop")
