@@ -128,7 +128,7 @@ def test_files_and_functions_that_the_parameters_name_are_listed(tmp_path, monke
         tmp_path / "cards/inner/game.py",
         "from cards.rules import *\nfrom slim_rl.games.kuhn import Parameters, taskset\n",
     )
-    write(tmp_path / "cards/rules.py", "LIMIT = 3\n")
+    write(tmp_path / "cards/rules.py", f"HERE, LETTERS = __file__, {'ä' * 200!r}\n")  # too long for a file name
     write(tmp_path / "cards/other.py", "")
     write(
         tmp_path / "pieces.py",

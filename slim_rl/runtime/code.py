@@ -190,7 +190,7 @@ def _read(name: str, path: Path, changed: int) -> tuple[list[str], set[Path]]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             imports += [base, *(f"{base}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            words |= set(re.findall(r"[\w-][\w.-]*", node.value))
+            words |= {word for word in re.findall(r"[\w-][\w.-]*", node.value) if len(os.fsencode(word)) < 256}
             programs |= set(re.findall(r"\bimport (\w+)|\b(\w+)\.py\b", node.value))
         elif isinstance(node, ast.Name) and node.id == "__file__":
             opens = True
