@@ -22,7 +22,8 @@ def program_in(reply: str) -> str | None:
     """The program in a reply, as chat models write it; all of it if there is no fence.
 
     Of several fenced blocks those in Python count, if some say that they are; of these the ones that define a function or
-    class, if there are any. The others are examples and output. The last block may be cut.
+    class, if there are any. The others are examples and output. The last block may be cut. Where that is no Python, a fence may
+    be a part of the program (in a docstring), or close a block that the prompt has opened.
 
     Returns:
         None if there is none, or several that define nothing.
@@ -32,7 +33,26 @@ def program_in(reply: str) -> str | None:
     texts = [text for text in texts if text.strip()]
     if len(texts) > 1:
         texts = ["\n".join(text for text in texts if _DEFINES.search(text))]
-    return texts[0] if texts and texts[0] else None
+    found = texts[0] if texts and texts[0] else None
+    return found if found and _is_python(found) else next(filter(_is_python, _around_fences(reply)), found)
+
+
+def _around_fences(reply: str) -> Iterator[str]:
+    """What is between the first fence and the last; or before the only one, which names no language."""
+    lines = reply.split("\n")
+    fences = {number: fence[3] for number, line in enumerate(lines) if (fence := _FENCE.match(line))}
+    if len(fences) > 1:
+        yield "\n".join([*lines[min(fences) + 1 : max(fences)], ""])
+    elif list(fences.values()) == [""]:
+        yield "\n".join([*lines[: min(fences)], ""])
+
+
+def _is_python(text: str) -> bool:
+    """Whether it is a program that does something."""
+    try:
+        return bool(syntax_of(text).body)
+    except Unreadable:
+        return False
 
 
 def _blocks(reply: str) -> Iterator[tuple[str, str]]:

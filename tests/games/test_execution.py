@@ -119,6 +119,9 @@ ONE, TWO = "def f(x):\n    return x\n", "def g(x):\n    return f(x)\n"
         (f"```\n{ONE}```\nOutput:\n```\n1 2\n```", ONE),
         (f"```python\n{ONE}```\nand\n```python\n{TWO}```", f"{ONE}\n{TWO}"),
         ("```\n\n```\n```\nx\n```", "x\n"),
+        (f'```python\n"""\n```\nf(1)\n```\n"""\n{ONE}```\nDone.', f'"""\n```\nf(1)\n```\n"""\n{ONE}'),
+        (f"{ONE}```\nThis gives x back.", ONE),
+        ("Answer\n```python\nx =", "x ="),
     ],
 )  # fmt: skip
 def test_the_program_in_a_reply(reply, program):
