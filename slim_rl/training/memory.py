@@ -57,8 +57,8 @@ def check_trainable(
 ) -> None:
     """Check, before its weights are read, that a model can be trained on this machine.
 
-    A parameter takes 4 bytes (in bf16 2 more), those of each frozen copy, 4 for its gradient and 8 for AdamW's moments
-    (Muon: 4); with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
+    A parameter takes 4 bytes (in bf16 2 more), those of a frozen copy, 4 for its gradient, 8 for AdamW's moments
+    (Muon: 4), and 8 for averages, which take the weights' place when they are evaluated; with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
     as long as its demonstrations, and are not counted.
 
     Args:
