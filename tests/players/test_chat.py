@@ -73,7 +73,7 @@ def test_no_call_is_made_for_a_proposal_that_is_accepted_anyway(serve, services,
 def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go_on(
     serve, services, tmp_path, evaluation
 ):
-    server = serve("--faults", "0.5", "--kinds", "500")
+    server = serve("--faults", "0.2", "--kinds", "500")
     episodes = evaluation(services(partner=server.config(max_retries=0)), 40, tmp_path)
     assert {episode.status for episode in episodes} == {"completed", "failed"}
     failed = next(episode for episode in episodes if episode.status == "failed")
