@@ -1,4 +1,4 @@
-"""What only a GPU shows, in ten minutes: the speed of both halves of a step, memory, the gap, and steps of the matching game.
+"""What only a GPU shows: the speed of both halves of a step, memory, the gap, and steps of the matching game.
 
     python -m benchmarks.gpu                          # a model of Qwen3-0.6B's sizes, made here
     python -m benchmarks.gpu --model CHECKPOINT       # a folder, hub name or GGUF file

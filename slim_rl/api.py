@@ -303,8 +303,10 @@ async def train(
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
     work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
     trainer = Trainer(config.train, weights, engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
-    await trainer.train(on_step)
-    weights.close()
+    try:
+        await trainer.train(on_step)
+    finally:
+        weights.close()
     if engine is not policy.engine:
         policy.engine.model.load_state_dict(weights.sampler.state_dict())
         policy.engine.reset()

@@ -1,7 +1,6 @@
 """Checks, before the first stage, all that can be known then: code and files that the parameters name, keys, memory."""
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 
 from slim_rl.config import Config
@@ -88,6 +87,7 @@ def check_checkpoints(config: Config) -> None:
         from slim_rl.players.renderer import renderer_of
         from slim_rl.runtime.team import team_size
         from slim_rl.training.memory import check_trainable
+        from slim_rl.training.weights import check_peft
 
         kinds = {name: checkpoint_config(name) for name in named}
         for name in named:
@@ -117,6 +117,6 @@ def check_checkpoints(config: Config) -> None:
         if base != "tiny" and local:
             dtype, why = choose(config.model.precision, kinds[base])
             print(f"Precision: {why}.")
-            if config.train.lora and find_spec("peft") is None:
-                raise UserError("train.lora needs the package peft: pip install peft==0.21.2.")
+            if config.train.lora:
+                check_peft()
             check_trainable(base, kinds[base], config.train, team_size(config.playing_processes), dtype=dtype)

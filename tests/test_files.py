@@ -83,6 +83,7 @@ DAMAGED = {
     "another kind": (changed("config.json", model_type="gemma2"), "cannot sample from a 'gemma2' model"),
     "a sliding window": (changed("config.json", use_sliding_window=True, sliding_window=8, max_window_layers=0, layer_types=None), "sliding"),
     "an epsilon that is no number": (changed("config.json", rms_norm_eps=float("nan")), "rms_norm_eps is nan"),
+    "angles that are no numbers": (changed("config.json", rope_parameters={"rope_type": "default", "rope_theta": -1}), "inv_freq has numbers"),
     "a context that is no number": (changed("tokenizer_config.json", model_max_length="7"), "model_max_length is '7'"),
     "a token that the model lacks": (changed("tokenizer_config.json", pad_token="<pad>"), "but its model only"),
     "a damaged template": (lambda folder: (folder / "chat_template.jinja").write_text("{% if"), "chat template"),

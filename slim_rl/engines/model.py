@@ -146,9 +146,9 @@ def _device() -> str:
 
 
 def _check_weights(model: PreTrainedModel, name: str | Path) -> None:
-    for part, weight in model.named_parameters():
-        if not weight.isfinite().all():
-            raise UserError(f"The checkpoint {name} is damaged: its weight {part} has numbers that are not finite.")
+    for part, numbers in [*model.named_parameters(), *model.named_buffers()]:  # buffers are made from config.json
+        if not numbers.isfinite().all():
+            raise UserError(f"The checkpoint {name} is damaged: {part} has numbers that are not finite.")
 
 
 def _check_gguf(file: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import torch
 from torch.nn import Parameter
@@ -53,7 +54,8 @@ class Weights:
         }
         """By name, in fp32."""
         cast(model, dtype)
-        self._frozen = copy.deepcopy(model) if reference and not lora else None
+        self.frozen = copy.deepcopy(model) if reference and not lora else None
+        """The model as it was before; None if nobody asks for it, or if the adapters alone have to be left out."""
         self._computing = computing if narrow else {}
         self._hooks = [
             weight.register_post_accumulate_grad_hook(_gather_in(self.trained[name]))
@@ -75,8 +77,8 @@ class Weights:
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
         """The model as it was before the training."""
-        if self._frozen is not None:
-            yield self._frozen
+        if self.frozen is not None:
+            yield self.frozen
             return
         self.model.disable_adapters()
         try:
@@ -109,13 +111,18 @@ def _gather_in(master: Parameter) -> Callable[[torch.Tensor], None]:
     return gather
 
 
+def check_peft() -> None:
+    """Raises UserError: the package that makes adapters is not installed."""
+    if find_spec("peft") is None:
+        raise UserError("train.lora needs the package peft: pip install peft==0.21.2.")
+
+
 def _add_adapters(model: PreTrainedModel, lora: LoraConfig, seed: int) -> None:
-    try:
-        import peft
-        from peft.tuners.lora import Linear
-        from peft.tuners.tuners_utils import BaseTunerLayer
-    except ImportError:  # of the library; a run has looked before
-        raise UserError("train.lora needs the package peft: pip install peft==0.21.2.") from None
+    check_peft()
+    import peft
+    from peft.tuners.lora import Linear
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     targets = list(lora.targets) or "all-linear"
     alpha = 2 * lora.rank if lora.alpha is None else lora.alpha
     with torch.random.fork_rng():

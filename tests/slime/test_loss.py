@@ -102,7 +102,7 @@ def test_slimes_loss_is_ours(loss, game, train, base):
     groups = [episodes[i : i + SIZE] for i in range(0, len(episodes), SIZE)]
     local = copy.deepcopy(model)
     weights = Weights(local)
-    weights._frozen = reference
+    weights.frozen = reference
     told = asyncio.run(update(parameters.train, weights, [], sequences(parameters.train, groups, {})))
 
     flags = arguments(parameters, base, base)

@@ -47,7 +47,7 @@ GAMES = load_games(
 
 def update(config, model, reference, *arguments, **options):
     weights = Weights(model)
-    weights._frozen = reference
+    weights.frozen = reference
     config = config.model_copy(update={"max_logprob_gap": 100.0})  # the log-probs of the sequences are made
     return asyncio.run(updates.update(config, weights, *arguments, **options))
 
