@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
+from safetensors.torch import save_file
 from sglang_router.launch_router import RouterArgs
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.arguments import get_slime_extra_args_provider
@@ -75,6 +76,7 @@ def begun(tmp_path, monkeypatch):
         folder = tmp_path / Path(parameters.model.base).name
         folder.mkdir()
         qwen_checkpoint(folder)
+        save_file({}, folder / "model.safetensors")  # the stage reads no weight of a model that SLIME trains
         values = composed(profile)
         values["model"]["base"], values["slime"]["directory"] = str(folder), SLIME_DIR
         monkeypatch.chdir(tmp_path)
