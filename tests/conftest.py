@@ -28,6 +28,7 @@ from tests.workspaces import fresh_copy, repro
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Two processes share the tests, file by file, the longest first. What needs the finished pipeline stays together, so
     that it is run once."""
