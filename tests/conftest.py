@@ -7,6 +7,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 import copy
+import signal
 import subprocess
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,8 @@ from tests.settings import miniature
 from tests.workspaces import fresh_copy, repro
 
 torch.set_num_threads(1)
+# A shell starts its background jobs without Ctrl-C, and what they start has none either.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

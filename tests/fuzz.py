@@ -536,7 +536,7 @@ def fuzz(name: str, examples: int) -> Result:
             except (UserError, EpisodeFailed) as error:
                 counts[False] += 1
                 text = str(error) or str(error.__cause__)
-                assert text and "\n" not in text and len(text) < 5000, f"no sentence: {text}"
+                assert text and "\n" not in text and len(text) < 1500, f"no sentence: {text}"
         except Exception as error:
             place = next(f for f in reversed(traceback.extract_tb(error.__traceback__)) if str(ROOT) in f.filename)
             where = f"{place.filename}:{place.lineno}"

@@ -27,6 +27,8 @@ disable_progress_bar()  # our own long work has bars of its own
 
 _PLAIN: dict[str, Any] = {"trust_remote_code": False}
 """A checkpoint that brings code of its own is refused; without this, transformers asks at the terminal."""
+_REASON = 400
+"""Characters of a library's reason that a sentence repeats."""
 _GGUF_NEEDS = {"gguf": "gguf==0.19.0", "accelerate": "accelerate==1.15.0"}
 
 
@@ -62,7 +64,7 @@ def checkpoint_config(name: str) -> PreTrainedConfig:
     if is_gguf := file.suffix == ".gguf":
         _check_gguf(file)
     folder = file.parent if is_gguf else checkpoint_folder(name, weights=False)
-    with _opening(name):
+    with opening(name):
         kind = AutoConfig.from_pretrained(folder, **_PLAIN, **({"gguf_file": file.name} if is_gguf else {}))
     if not is_gguf and (quantised := getattr(kind, "quantization_config", None)):
         named = quantised.get("quant_method") if isinstance(quantised, dict) else None
@@ -74,14 +76,14 @@ def checkpoint_config(name: str) -> PreTrainedConfig:
 
 def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint folder. Raises UserError: it cannot be read."""
-    with _opening(folder):
+    with opening(folder):
         return AutoTokenizer.from_pretrained(folder, **_PLAIN)  # type: ignore[no-any-return]
 
 
 def check_weights(folder: Path) -> None:
     """Raises UserError: a file of weights is damaged, or there is none; only their headers are read."""
     files = sorted(folder.glob("*.safetensors"))
-    with _opening(folder):
+    with opening(folder):
         for index in folder.glob("*.safetensors.index.json"):
             files += [folder / name for name in json.loads(index.read_text())["weight_map"].values()]
         for file in dict.fromkeys(files):
@@ -110,7 +112,7 @@ def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedMod
         "ignore_mismatched_sizes": True,
         "output_loading_info": True,
     }
-    with _opening(name):
+    with opening(name):
         both: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_PLAIN)
     model, loaded = both
     # transformers warns, and draws what is missing at random.
@@ -130,7 +132,7 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         UserError: there is no such file, it cannot be read, or a package for it is not installed.
     """
     _check_gguf(file)
-    with _opening(file, "a GGUF file"):
+    with opening(file, "a GGUF file"):
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     _check_weights(model, file)
@@ -159,11 +161,12 @@ def _check_gguf(file: Path) -> None:
 
 
 @contextmanager
-def _opening(name: str | Path, kind: str = "a checkpoint") -> Iterator[None]:
-    """Around libraries that open a user's file. They do not say what they raise; it may be a bare Exception."""
+def opening(name: str | Path, kind: str = "a checkpoint") -> Iterator[None]:
+    """Around libraries that open a user's file. They do not say what they raise; it may be a bare Exception, whose message
+    repeats the file."""
     try:
         yield
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         reason = first if isinstance(error, OSError | ValueError) else f"{type(error).__name__} {first}"
-        raise UserError(f"{name} is not {kind} that can be loaded: {reason.rstrip(' .')}.") from error
+        raise UserError(f"{name} is not {kind} that can be loaded: {reason[:_REASON].rstrip(' .')}.") from error

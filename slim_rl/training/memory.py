@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import check_kind
+from slim_rl.engines.model import opening
 from slim_rl.training.config import TrainConfig
 
 ACTIVATIONS_GIGABYTES = 3.0
@@ -69,11 +70,12 @@ def check_trainable(
         dtype: that the model computes in.
 
     Raises:
-        UserError: the local engine does not know the model, or it needs more memory than is free.
+        UserError: the local engine does not know the model, its config.json has no sizes for one, or it needs more memory
+            than is free.
     """
     check_kind(kind)
     train = config or TrainConfig()
-    with torch.device("meta"):  # sizes without weights
+    with opening(name), torch.device("meta"):  # sizes without weights
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(kind).parameters())
     width, checkpointing = dtype.itemsize, train.gradient_checkpointing
     trained = 4 + 4 + (4 if train.optimizer == "muon" else 8) + width * (width < 4)

@@ -279,7 +279,6 @@ def start_evaluation(config, *arguments, **options):
 
     child = os.fork()
     if not child:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
         try:
             asyncio.run(evaluate(*arguments))
         finally:
