@@ -33,9 +33,10 @@ from slim_rl.players.renderer import renderer_of
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.cli import argument_parser
+from slim_rl.training.backend import LocalBackend, make_optimizers
 from slim_rl.training.config import LoraConfig, TrainConfig, WarmstartConfig
 from slim_rl.training.demonstrations import Demonstrations, encode_tree
-from slim_rl.training.grpo import Rollouts, Trainer, make_optimizers
+from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.imitation import imitate
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.update import TrainedSequence, update
@@ -154,7 +155,10 @@ async def train(given, tokenizer, options: argparse.Namespace) -> None:
         seating = Seating(games, {"policy": PolicyRules(renderer, 112, 1.0).maker(engine)}, 0)
         tasks = {"matching": list(games["matching"].taskset.tasks("train", 1024))}
         trainer = Trainer(
-            config, weights, engine, Rollouts(Mixture(tasks, {"matching": 1.0}), seating, 256), Path(folder)
+            config,
+            LocalBackend(config, weights, engine),
+            Rollouts(Mixture(tasks, {"matching": 1.0}), seating, 256),
+            Path(folder),
         )
         start = time.perf_counter()
 

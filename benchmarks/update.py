@@ -23,8 +23,8 @@ from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 from slim_rl.core.episode import TokenTrace
 from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.runtime.cli import argument_parser
+from slim_rl.training.backend import make_optimizers
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.grpo import make_optimizers
 from slim_rl.training.update import TrainedSequence, update
 from slim_rl.training.weights import Weights
 

@@ -281,7 +281,7 @@ async def train(
 
     from slim_rl.engines.local import LocalEngine
     from slim_rl.rollout.tasks import Mixture
-    from slim_rl.training.checkpoint import save_model
+    from slim_rl.training.backend import LocalBackend
     from slim_rl.training.grpo import Rollouts, Trainer
     from slim_rl.training.weights import Weights
 
@@ -302,7 +302,8 @@ async def train(
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
     work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
-    trainer = Trainer(config.train, weights, engine, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
+    backend = LocalBackend(config.train, weights, engine)
+    trainer = Trainer(config.train, backend, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     try:
         await trainer.train(on_step)
     finally:
@@ -310,7 +311,7 @@ async def train(
     if engine is not policy.engine:
         policy.engine.model.load_state_dict(weights.sampler.state_dict())
         policy.engine.reset()
-    save_model(Path(folder, "trained"), weights.sampler, policy.tokenizer)
+    await backend.export(Path(folder, "trained"), policy.tokenizer)
     return trainer.run.history
 
 

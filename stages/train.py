@@ -36,8 +36,9 @@ from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters, identity
 from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
+from slim_rl.training.backend import LocalBackend
 from slim_rl.training.benchmarks import Benchmarks
-from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
+from slim_rl.training.checkpoint import after_divergence, copy_checkpoint
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
 from slim_rl.training.weights import Weights
@@ -140,7 +141,8 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
             folder / "benchmarks",
             team,
         )
-    trainer = Trainer(config.train, weights, engine, rollouts, folder, measured, team)
+    backend = LocalBackend(config.train, weights, engine, team)
+    trainer = Trainer(config.train, backend, rollouts, folder, measured, team)
     project = config.train.wandb_project if team.leads else None
     with curves() as log, wandb_curves(project, folder) as log_too:
 
@@ -151,7 +153,7 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
 
         await trainer.train(on_step)
     if team.leads:
-        save_model(TRAINED, weights.sampler, tokenizer)
+        await backend.export(TRAINED, tokenizer)
 
 
 async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Path) -> None:

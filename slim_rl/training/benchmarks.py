@@ -6,7 +6,7 @@ from pathlib import Path
 from statsmodels.stats.proportion import proportion_confint
 
 from slim_rl.core.episode import Episode
-from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.engine import Engine
 from slim_rl.games import NamedGame, load_games
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
@@ -43,7 +43,7 @@ class Benchmarks:
         self._team = team
         self._games = {name: load_games({b.game: b.parameters}, seed)[b.game] for name, b in benchmarks.items()}
 
-    async def at(self, step: int, engine: LocalEngine, last: bool = False) -> dict[str, float]:
+    async def at(self, step: int, engine: Engine, last: bool = False) -> dict[str, float]:
         """The metrics of all benchmarks; empty between intervals, unless it is the `last` evaluation."""
         if step % self._every_steps and not last:
             return {}
@@ -55,11 +55,10 @@ class Benchmarks:
                 f"{name}/{metric}": v
                 for metric, v in scores(episodes, seats, self._games[name].taskset.pass_reward).items()
             }
-            engine.reset()
         return metrics
 
     async def _play(
-        self, name: str, benchmark: BenchmarkConfig, game: NamedGame, step: int, engine: LocalEngine
+        self, name: str, benchmark: BenchmarkConfig, game: NamedGame, step: int, engine: Engine
     ) -> list[Episode]:
         policy = self._rules(benchmark.temperature).maker(engine, trained=False)
         seating = Seating({game.name: game}, {**self._others, "policy": policy}, self._seed)

@@ -1,4 +1,4 @@
-"""GRPO on one machine: play groups of episodes, compare them, follow the gradient.
+"""GRPO: play groups of episodes, compare them, follow the gradient.
 
 Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300) with options from DAPO (Yu et al. 2025, arXiv
 2503.14476): a separate upper clip, token-level loss, groups without variance replaced. The episode is the unit of
@@ -18,11 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from slim_rl.core.errors import Diverged, UserError
-from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.collect import TRIES, collect
 from slim_rl.rollout.filters import Group, first_objection
 from slim_rl.rollout.rewards import judge_groups
@@ -33,12 +31,11 @@ from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training import advantages
+from slim_rl.training.backend import Backend
 from slim_rl.training.benchmarks import Benchmarks
-from slim_rl.training.checkpoint import load_state, save_model, save_state
+from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
-from slim_rl.training.update import TrainedSequence, update
-from slim_rl.training.weights import Weights
+from slim_rl.training.update import TrainedSequence
 
 MAX_OVERSAMPLING = 2
 """A step plays at most this multiple of `games_per_step` groups when filters drop some."""
@@ -84,12 +81,11 @@ class Trainer:
     """A training run: it goes on from what `folder` holds.
 
     Args:
-        weights: what is trained.
-        engine: samples from `weights.sampler`.
+        backend: has the weights, and samples and trains them.
         folder: gets `state.pt`; in `rollouts/` a folder of shards for each step, with all episodes that it played; in
             `snapshots/` a checkpoint of every `config.snapshot_every` steps.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
-        team: shares each step's episodes and sequences.
+        team: shares each step's episodes.
         clock: seconds, for the time between checkpoints.
 
     Raises:
@@ -99,8 +95,7 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
-        weights: Weights,
-        engine: LocalEngine,
+        backend: Backend,
         rollouts: Rollouts,
         folder: Path,
         benchmarks: Benchmarks | None = None,
@@ -108,16 +103,9 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
     ):
         advantages.find_estimator(config.advantage)
-        self.config, self.weights, self.engine, self.rollouts, self.folder = config, weights, engine, rollouts, folder
+        self.config, self.backend, self.rollouts, self.folder = config, backend, rollouts, folder
         self.benchmarks, self.team, self.clock = benchmarks, team, clock
-        # Averaging iterates: Polyak and Juditsky 1992, SIAM J. Control Optim. 30:4.
-        self.averages = _copied(weights) if config.averaging_decay else {}
-        self.optimizers = make_optimizers(config, weights)
         self.run, self.saved_at = Run(), clock()
-        if state := load_state(folder / "state.pt"):
-            restore(state, weights, self.optimizers)
-            self.averages = state["averages"]
-            self.run = Run(**state["run"])
 
     async def train(self, on_step: Callable[[dict[str, float]], None] = lambda metrics: None) -> None:
         """Train for `config.steps` steps. `on_step` gets the metrics of each, also of those before an interruption.
@@ -126,10 +114,14 @@ class Trainer:
             UserError: a filter does not exist, or a game's environment is down.
             Diverged: a log-prob, the gradient or a weight is not finite.
         """
+        state = load_state(self.folder / "state.pt")
+        if state:
+            self.run = Run(**state.pop("run"))
+        await self.backend.load(state)
         config, run = self.config, self.run
         for metrics in run.history:
             on_step(metrics)
-        self._snapshot()
+        await self._snapshot()
         hidden = not self.team.leads
         with tqdm(total=config.steps, initial=run.step, desc="training", unit="step", disable=hidden) as bar:
             while run.step < config.steps:
@@ -142,18 +134,18 @@ class Trainer:
                     ) from None
                 run.step += 1
                 run.history.append(metrics)
-                self._snapshot()
+                await self._snapshot()
                 if run.step == config.steps or self.clock() - self.saved_at >= 60 * config.checkpoint_minutes:
-                    self._save()
+                    await self._save()
                 on_step(metrics)
-                bar.set_postfix_str(f"reward {metrics.get('reward', math.nan):.3f}")
+                reward = f"reward {metrics.get('reward', math.nan):.3f}"
+                bar.set_postfix_str(", ".join(filter(None, [reward, self.rollouts.status()])))
                 bar.update()
         if self.benchmarks and len(run.history) == config.steps:
             run.history.append(await self._benchmark(last=True))
-            self._save()
+            await self._save()
             on_step(run.history[-1])
-        if self.averages:
-            self.weights.load(self.averages)
+        self.backend.swap_averages()
 
     async def _step(self) -> dict[str, float]:
         """Play groups, compare their episodes, follow the gradient; returns metrics by name."""
@@ -161,7 +153,6 @@ class Trainer:
         benchmarked = await self._benchmark()
         rollouts = self.folder / "rollouts" / f"step-{run.step:05d}"
         groups, played = await self._play_groups(rollouts)
-        self.engine.reset()
         metrics = {
             **describe([episode for group in played for episode in group]),
             "groups_dropped": len(played) - len(groups),
@@ -169,15 +160,11 @@ class Trainer:
             "updated": float(bool(groups)),
             **benchmarked,
         }
+        trained = sequences(config, groups, run.estimator) if groups else []
+        rate = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+        metrics |= await self.backend.update(trained, rate)
         if groups:
-            set_learning_rate(
-                self.optimizers, config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
-            )
-            trained = sequences(config, groups, run.estimator)
-            metrics |= await update(config, self.weights, self.optimizers, trained, self.team)
             metrics |= advantages.metrics(run.estimator)
-        for name, mean in self.averages.items():
-            mean.lerp_(self.weights.trained[name].detach(), 1 - config.averaging_decay)
         return metrics
 
     async def _play_groups(self, folder: Path) -> tuple[list[Group], list[Group]]:
@@ -196,8 +183,7 @@ class Trainer:
                 for request in self._requests(number)
             ]
             store = Store(folder / f"groups-from-{first:05d}", keep="each" if self.rollouts.paid else "whole")
-            concurrency, status = self.rollouts.concurrency, self.rollouts.status
-            episodes = await collect(requests, seating.play, store, concurrency, TRIES, status=status, team=team)
+            episodes = await collect(requests, seating.play, store, self.rollouts.concurrency, TRIES, team=team)
             if team.leads:
                 await judge_groups(seating.games, [request.task for request in requests], episodes, samples, store)
             episodes = await team.lead(episodes)  # one judgement for all
@@ -248,50 +234,29 @@ class Trainer:
         if self.benchmarks is None:
             return {}
         with self._averaged():
-            return await self.benchmarks.at(self.run.step, self.engine, last)
+            return await self.benchmarks.at(self.run.step, self.backend.engine, last)
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
         """In here the weights are their averages, if those are kept."""
-        if not self.averages:
-            yield
-            return
-        last = _copied(self.weights)
-        self.weights.load(self.averages)
+        self.backend.swap_averages()
         try:
             yield
         finally:
-            self.weights.load(last)
+            self.backend.swap_averages()
 
-    def _snapshot(self) -> None:
+    async def _snapshot(self) -> None:
         """Keep a frozen copy of the policy, if one is due."""
         every = self.config.snapshot_every
         if every and self.run.step % every == 0 and self.team.leads:
             with self._averaged():
-                save_model(self.folder / "snapshots" / f"step-{self.run.step:05d}", self.weights.sampler)
+                await self.backend.export(self.folder / "snapshots" / f"step-{self.run.step:05d}")
 
-    def _save(self) -> None:
+    async def _save(self) -> None:
         if not self.team.leads:
             return
-        state = {
-            "weights": self.weights.state(),
-            "averages": self.averages,
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "run": vars(self.run),
-        }
-        save_state(self.folder / "state.pt", state)
+        save_state(self.folder / "state.pt", {**await self.backend.save(), "run": vars(self.run)})
         self.saved_at = self.clock()
-
-
-def _copied(weights: Weights) -> dict[str, torch.Tensor]:
-    return {name: weight.clone() for name, weight in weights.state().items()}
-
-
-def make_optimizers(config: TrainConfig, weights: Weights) -> list[torch.optim.Optimizer]:
-    rate, decay, betas = config.learning_rate, config.weight_decay, (0.9, 0.95)
-    if config.optimizer == "muon":
-        return muon_and_adamw(weights, rate, decay, betas)
-    return [torch.optim.AdamW(weights.trained.values(), lr=rate, betas=betas, weight_decay=decay)]
 
 
 def sequences(config: TrainConfig, groups: Sequence[Group], state: dict[str, Any]) -> list[TrainedSequence]:

@@ -17,6 +17,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.tasks import Mixture
+from slim_rl.training.backend import LocalBackend
 from slim_rl.training.benchmarks import Benchmarks, scores
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import BenchmarkConfig, TrainConfig
@@ -47,7 +48,8 @@ def trained(model, folder, every_steps=2):
     engine = LocalEngine(model)
     seating = Seating({"kuhn": at.game}, {"policy": rules(1.0).maker(engine)}, seed=0)
     rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16)
-    asyncio.run(Trainer(CONFIG, Weights(model), engine, rollouts, folder, played).train(log.append))
+    backend = LocalBackend(CONFIG, Weights(model), engine)
+    asyncio.run(Trainer(CONFIG, backend, rollouts, folder, played).train(log.append))
     return log
 
 

@@ -22,6 +22,7 @@ from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.rollout.tasks import Mixture
 from slim_rl.training import grpo
 from slim_rl.training import update as updates
+from slim_rl.training.backend import LocalBackend
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
@@ -68,7 +69,8 @@ def run(
     """The log of a run, which ends with a state on disk."""
     log, engine = [], LocalEngine(model)
     rollouts = Rollouts(mixture(*games), seating(wrap(engine), renderer), 64, paid)
-    trainer = Trainer(TrainConfig(**{**SMALL, **changes}), Weights(model), engine, rollouts, folder, clock=clock)
+    config = TrainConfig(**{**SMALL, **changes})
+    trainer = Trainer(config, LocalBackend(config, Weights(model), engine), rollouts, folder, clock=clock)
     asyncio.run(trainer.train(log.append))
     return log
 
@@ -304,8 +306,7 @@ def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(model, renderer,
     config = TrainConfig(**{**SMALL, **QUICK, "steps": 5}, checkpoint_minutes=minutes)
     trainer = Trainer(
         config,
-        Weights(model),
-        engine,
+        LocalBackend(config, Weights(model), engine),
         Rollouts(mixture("kuhn"), seating(engine, renderer), 64),
         tmp_path,
         clock=seconds,

@@ -12,6 +12,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.rollout.tasks import Mixture
+from slim_rl.training.backend import LocalBackend
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
@@ -29,9 +30,9 @@ def run(model, folder, **changes):
     rules = PolicyRules(AT.renderer, max_turn_tokens=16, temperature=1.0)
     seating = Seating({"kuhn": AT.game}, {"policy": rules.maker(engine)}, seed=0)
     rollouts = Rollouts(Mixture({"kuhn": AT.tasks}, {"kuhn": 1.0}), seating, 64)
-    asyncio.run(
-        Trainer(TrainConfig(**{**SMALL, **changes}), Weights(model), engine, rollouts, folder).train(log.append)
-    )
+    config = TrainConfig(**{**SMALL, **changes})
+    backend = LocalBackend(config, Weights(model), engine)
+    asyncio.run(Trainer(config, backend, rollouts, folder).train(log.append))
     return log
 
 

@@ -9,8 +9,9 @@ import torch
 
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
+from slim_rl.training.backend import LocalBackend, make_optimizers
 from slim_rl.training.config import LoraConfig, TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer, make_optimizers
+from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
@@ -108,7 +109,8 @@ def test_a_killed_run_goes_on_with_its_numbers(taught, tmp_path, dtype, changes)
         own, log = copy.deepcopy(taught), []
         weights = Weights(own, dtype, config.lora, reference=bool(config.kl_coefficient))
         engine = LocalEngine(weights.sampler)
-        trainer = Trainer(config, weights, engine, Rollouts(mixture("kuhn"), seating(engine, renderer), 64), folder)
+        rollouts = Rollouts(mixture("kuhn"), seating(engine, renderer), 64)
+        trainer = Trainer(config, LocalBackend(config, weights, engine), rollouts, folder)
 
         def on_step(metrics):
             log.append(metrics["reward"])
