@@ -15,7 +15,7 @@ from slim_rl.games import game_parameters
 from slim_rl.players.config import ModelConfig, ServiceConfig
 from slim_rl.slime.config import SlimeConfig
 from slim_rl.studies import study_parameters
-from slim_rl.training.config import TrainConfig, WarmstartConfig
+from slim_rl.training.config import TinkerConfig, TrainConfig, WarmstartConfig
 
 PATH, RUN, PROFILES = Path("params.yaml"), Path("run.yaml"), Path("conf")
 """The user's parameters; those of the run, composed of them, which all stages read; and the folder of profiles."""
@@ -46,6 +46,7 @@ class Config(Section):
     warmstart: WarmstartConfig = WarmstartConfig()
     train: TrainConfig = TrainConfig()
     slime: SlimeConfig = SlimeConfig()
+    tinker: TinkerConfig = TinkerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     studies: dict[str, SerializeAsAny[Section]] = Field(default_factory=dict)
     """Parameters of studies, by name; a study that is left out has its defaults."""
@@ -79,6 +80,13 @@ class Config(Section):
         """`processes`, but one where a service counts its calls and budget, or a server holds the model."""
         return 1 if self.services or self.evaluate.server else self.processes
 
+    @property
+    def tinker_server(self) -> TinkerConfig:
+        """`tinker`, with the values of what is left out."""
+        own = self.tinker
+        seed = self.seed if own.seed is None else own.seed
+        return own.model_copy(update={"base_model": own.base_model or self.model.base, "seed": seed})
+
     def threads_of(self, processes: int) -> int:
         """Torch threads of each process, if a stage runs in so many."""
         return self.threads * self.processes // processes
@@ -96,26 +104,50 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _slime_can_do_it(self) -> "Config":
-        if self.train.backend != "slime":
+    def _the_backend_can_do_it(self) -> "Config":
+        train, backend = self.train, self.train.backend
+        if backend == "local":
             return self
-        if self.train.lora:
-            raise ValueError("train.lora needs train.backend: local")
-        if self.train.importance_cap:
-            raise ValueError("train.importance_cap needs train.backend: local")
-        if self.train.averaging_decay:
-            raise ValueError("train.averaging_decay needs train.backend: local")
-        if self.evaluate.every_steps:
-            raise ValueError("evaluate.every_steps needs train.backend: local; with slime give slime.evaluate_every")
-        if self.slime.evaluate_every and any(
-            g.reward_function and g.reward_function.scope == "group" for g in self.games.values()
+        local_alone = {
+            "train.lora": train.lora,
+            "train.importance_cap": train.importance_cap,
+            "train.averaging_decay": train.averaging_decay,
+            "train.optimizer: muon": train.optimizer == "muon",
+            "evaluate.every_steps": self.evaluate.every_steps,
+        }
+        if backend == "tinker":
+            local_alone |= {
+                "train.temperature other than 1": train.temperature != 1,
+                "train.gradient_checkpointing": train.gradient_checkpointing,
+                "train.microbatch_tokens": train.microbatch_tokens,
+                "train.snapshot_every": train.snapshot_every,
+                "train.kl_coefficient with several train.minibatches": train.kl_coefficient and train.minibatches > 1,
+                "a checkpoint in a seat": any(name.startswith("checkpoint:") for name in self.players),
+            }
+        for name, asked in local_alone.items():
+            if asked:
+                instead = "; with slime give slime.evaluate_every" * (
+                    name == "evaluate.every_steps" and backend == "slime"
+                )
+                raise ValueError(f"{name} needs train.backend: local{instead}")
+        if (
+            backend == "tinker"
+            and not self.tinker.base_url
+            and (self.model.base == "tiny" or self.warmstart.checkpoint)
+        ):
+            raise ValueError(
+                "train.backend: tinker trains a model that the service has; name it in model.base, without "
+                "warmstart.checkpoint, or give the address of a server of your own, tinker.base_url"
+            )
+        if (
+            backend == "slime"
+            and self.slime.evaluate_every
+            and any(g.reward_function and g.reward_function.scope == "group" for g in self.games.values())
         ):
             raise ValueError(
                 "slime.evaluate_every needs rewards whose scope is episode; SLIME does not judge groups there"
             )
-        if self.train.optimizer == "muon":
-            raise ValueError("train.optimizer: muon needs train.backend: local")
-        if "no_failed_episode" not in self.train.filters:
+        if backend == "slime" and "no_failed_episode" not in train.filters:
             raise ValueError("train.filters must have no_failed_episode with train.backend: slime")
         return self
 

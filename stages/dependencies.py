@@ -33,6 +33,7 @@ SECTIONS = {
         "model",
         "train",
         "slime",
+        "tinker",
         "evaluate",
     ),
     "evaluate": ("seed", "threads", "processes", "concurrency", "games", "services", "model", "evaluate", "studies"),
@@ -41,6 +42,8 @@ SECTIONS = {
 """The parameters that each stage reads. `values` leaves out those that don't change its results."""
 _OF_A_SERVICE = {"model", "base_url", "temperature", "max_reply_tokens"}
 """What changes a service's replies: not how fast it is asked, nor what it may cost."""
+_OF_A_TRAINING = {"base_url", "base_model", "rank", "seed", "loss_scale"}
+"""The same of `tinker`."""
 _RATES = ("parameter train.learning_rate ", "parameter warmstart.learning_rate ")
 
 
@@ -116,6 +119,9 @@ def values(stage: str, config: Config) -> dict[str, Any]:
             found["evaluate"] = {name: evaluate[name] for name in ("every_steps", "benchmarks")}
         if not on_slime:
             del found["slime"]
+        found["tinker"] = config.tinker_server.model_dump(include=_OF_A_TRAINING)
+        if config.train.backend != "tinker":
+            del found["tinker"]
         if on_slime and config.slime.evaluate_every:
             found["evaluate"] = {"temperature": evaluate["temperature"]}
             return found

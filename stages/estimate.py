@@ -1,11 +1,11 @@
-"""What the services of a run will take, before anything is paid: calls, tokens, dollars and hours.
+"""What the services of a run will take, a Tinker server included, before anything is paid: calls, tokens, dollars and hours.
 
     python -m stages.estimate [PROFILE] [--set NAME=VALUE]
 
 Scripts play a few boards in every seat, by the game's own rules and prompts; what they say is counted as often as the
 stages play. Nobody knows beforehand how much the policy will ask. The rows "expected" are of policies that ask for all
 numbers of things between none and as many as they may, equally often; the rows "at most" of one that always asks for as
-many as it may. Groups that SLIME plays in place of those that a filter drops are not counted, nor are retries.
+many as it may, and on a Tinker server fills each turn. Groups that are played in place of those that a filter drops are not counted, nor are retries.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from slim_rl.evaluation.series import Evaluation, Series
 from slim_rl.games import NamedGame, file_name, load_games
 from slim_rl.players.chat import ChatMessage, Reply
 from slim_rl.players.chat_player import ChatPlayer
-from slim_rl.players.config import ServiceConfig
 from slim_rl.players.ledger import Ledger, price_of
 from slim_rl.rollout.seating import Arm, PlayerMaker, Request, Seat, Seating, under
 from slim_rl.rollout.shards import write_shard
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.studies import load_study, parameters_of
+from slim_rl.training.config import TINKER
 from stages.run import settings
 
 _FORMATS = {
@@ -86,24 +86,26 @@ def main() -> None:
                 print(
                     f"{row.policy}: a step of {dialogues} dialogues takes {minutes:.1f} minutes; {row.limit} limits it."
                 )
-        for sentence in missing_budgets(rows, config.services):
+        for sentence in missing_budgets(rows, config):
             print(sentence)
 
 
-def missing_budgets(rows: Sequence[Row], services: Mapping[str, ServiceConfig]) -> Iterator[str]:
-    """A sentence for each row that a service's budget does not cover."""
+def missing_budgets(rows: Sequence[Row], config: Config) -> Iterator[str]:
+    """A sentence for each row that a budget does not cover."""
     for row in rows:
-        budget = services[row.service].max_cost_dollars
+        ours = row.service == TINKER
+        budget = (config.tinker if ours else config.services[row.service]).max_cost_dollars
         if budget is not None and row.dollars is not None and row.dollars > budget:
+            section = "tinker" if ours else f"services.{row.service}"
             yield (
                 f"The stage {row.stage} costs about ${row.dollars:,.2f} ({row.policy}), but "
-                f"services.{row.service}.max_cost_dollars is {budget:g}; raise it, or let it play less."
+                f"{section}.max_cost_dollars is {budget:g}; raise it, or let it play less."
             )
 
 
 def check(config: Config) -> None:
     """Raises UserError: what a stage is expected to cost is more than its budget."""
-    for sentence in missing_budgets(estimate(config), config.services):
+    for sentence in missing_budgets(estimate(config), config):
         raise UserError(f"{sentence} `python -m stages.estimate` says what else the run takes.")
 
 
@@ -118,7 +120,7 @@ def estimate(config: Config, most: bool = False) -> list[Row]:
 
 async def _estimate(config: Config, most: bool) -> list[Row]:
     games = load_games(config.games, config.seed)
-    bills = {stage: Bill(config, most) for stage in ("train", "evaluate")}
+    bills = {stage: Bill(config, most, stage) for stage in ("train", "evaluate")}
     for number, game, count in _training(config, games):
         tasks = list(islice(game.taskset.tasks("train", BOARDS), min(count, BOARDS)))
         requests = [Request(f"{number}/{task.game_id}", game.name, task, game.parameters.seating) for task in tasks]
@@ -145,7 +147,7 @@ def _training(config: Config, games: Mapping[str, NamedGame]) -> Iterator[tuple[
         game = load_games({benchmark.game: benchmark.parameters}, config.seed)[benchmark.game]
         plays.append((game, times * benchmark.tasks * benchmark.samples))
     for number, (game, count) in enumerate(plays):
-        if any(name.startswith("service:") for name in game.parameters.seating):
+        if train.backend == "tinker" or any(name.startswith("service:") for name in game.parameters.seating):
             yield number, game, count
 
 
@@ -178,8 +180,9 @@ async def _evaluate(config: Config, game: NamedGame, folder: Path, bill: "Bill")
 class Bill:
     """What the services of a stage take, in the dialogues played so far."""
 
-    def __init__(self, config: Config, most: bool):
+    def __init__(self, config: Config, most: bool, stage: str):
         self._config, self._most = config, most
+        self._on_tinker = stage == "train" and config.train.backend == "tinker"
         self._totals: dict[str, dict[str, float]] = {}
         self._ledgers: dict[str, Ledger] = {}
 
@@ -206,7 +209,15 @@ class Bill:
         return Seating({game.name: game}, makers, self._config.seed)
 
     def rows(self, stage: str) -> Iterator[Row]:
+        policy = "at most" if self._most else "expected"
         for name, totals in self._totals.items():
+            if name == TINKER:
+                read, said, trained = (round(totals[f"{kind}_tokens"]) for kind in ("prompt", "completion", "trained"))
+                paid = self._config.tinker.price
+                cost = None if paid is None else paid.dollars(read, 0, said) + trained * paid.train / 1e6
+                dialogues = round(totals["dialogues"])
+                yield Row(stage, name, policy, dialogues, totals["calls"], read + said + trained, cost, 0.0, "")
+                continue
             service = self._config.services[name]
             price = service.price or price_of(service.model)
             tokens = totals["prompt_tokens"], totals["completion_tokens"]
@@ -221,7 +232,7 @@ class Bill:
             binds = max(hours, key=lambda limit: hours[limit], default="")
             dollars = None if price is None else price.dollars(round(tokens[0]), 0, round(tokens[1]))
             yield Row(
-                stage, name, "at most" if self._most else "expected", round(totals["dialogues"]), totals["calls"], sum(tokens),
+                stage, name, policy, round(totals["dialogues"]), totals["calls"], sum(tokens),
                 dollars, hours.get(binds, 0.0), binds,
             )  # fmt: skip
 
@@ -245,8 +256,12 @@ class Bill:
         if shown is None:
             raise UserError(f"Nothing can be estimated for {seat.of.name}: no script plays the policy's seat.")
         place = int(seat.request.task.game_id.rpartition("-")[2]) % BOARDS
-        place = int(seat.request.task.game_id.rpartition("-")[2]) % BOARDS
-        return _Demonstrator(shown, None if self._most else round(place / (BOARDS - 1) * len(shown.turns)))
+        player = _Demonstrator(shown, None if self._most else round(place / (BOARDS - 1) * len(shown.turns)))
+        if not self._on_tinker:
+            return player
+        ledger = self._ledgers.setdefault(TINKER, Ledger(None, None, "estimate"))
+        turn = self._config.model.turn_tokens if self._most else None
+        return _Metered(player, ledger, turn, bool(self._config.train.kl_coefficient))
 
 
 class _ScriptedService:
@@ -298,6 +313,33 @@ class _Demonstrator(Player):
 
     def constrain(self, constraint: Constraint) -> None:
         self._begins = os.path.commonprefix(constraint.begins)  # noqa: RUF071
+
+
+class _Metered(Player):
+    """Counts what a Tinker server charges for a policy: each turn reads the dialogue again, and all of it is trained.
+
+    Args:
+        turn_tokens: of each turn; None: as the script speaks.
+        reference: whether the base model reads it, too.
+    """
+
+    def __init__(self, player: Player, ledger: Ledger, turn_tokens: int | None, reference: bool):
+        self._player, self._ledger, self._turn_tokens, self._reference = player, ledger, turn_tokens, reference
+        self._length = 0
+
+    async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
+        message = await self._player.respond(observation, tools)
+        heard = sum(_tokens(part.text) + 4 for part in observation) + (0 if self._length else _tokens(str(tools)))
+        own = self._turn_tokens or _tokens(message.written) + 4
+        read = self._length + heard
+        self._length = read + own
+        self._ledger.add(
+            calls=1,
+            prompt_tokens=read + self._reference * (heard + own),
+            completion_tokens=own,
+            trained_tokens=heard + own,
+        )
+        return message
 
 
 @dataclass(frozen=True)

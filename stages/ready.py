@@ -1,5 +1,6 @@
 """Checks, before the first stage, all that can be known then: code and files that the parameters name, keys, memory."""
 
+import asyncio
 import math
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def check(config: Config) -> None:
 
         estimate.check(config)
     services.check(config)
+    if config.train.backend == "tinker":
+        from slim_rl.training.tinker import TinkerServer  # loads torch
+
+        asyncio.run(TinkerServer(config.tinker_server).check())
 
 
 def check_study(name: str) -> None:

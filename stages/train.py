@@ -1,5 +1,6 @@
 """Stage `train`: the policy learns from the rewards of the games alone."""
 
+import asyncio
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model, load_tokenizer
 from slim_rl.engines.precision import choose
 from slim_rl.games import NamedGame, load_games
+from slim_rl.players.ledger import Ledger
 from slim_rl.players.renderer import renderer_of
 from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.context import check_context
@@ -39,8 +41,10 @@ from slim_rl.training.advantages import find_estimator
 from slim_rl.training.backend import LocalBackend
 from slim_rl.training.benchmarks import Benchmarks
 from slim_rl.training.checkpoint import after_divergence, copy_checkpoint
+from slim_rl.training.config import TINKER
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
+from slim_rl.training.tinker import TinkerBackend
 from slim_rl.training.weights import Weights
 from stages.dependencies import parameters_of_the_run, training_work, values
 from stages.services import services_of
@@ -75,19 +79,23 @@ async def run(config: Config, team: Team) -> None:
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder, key = work(config, games)
-    if config.train.backend == "slime":  # its processes name the run by the folder
-        paid = Services(config.services, f"train/{folder.name}", ledgers())
-    else:
+    if config.train.backend == "local":
         paid = services_of(config, "train")
+    else:  # the folder names the run, for SLIME's processes too
+        paid = Services(config.services, f"train/{folder.name}", ledgers())
+    tinker = Ledger(ledgers() / "train.tinker.jsonl", config.tinker.price, f"train/{folder.name}")
     async with paid as services:
         if config.train.backend == "slime":
             await train_on_slime(config, games, tasks, folder)
         else:
             async with after_divergence(folder, key, team):
-                await train_here(config, games, tasks, folder, services, team)
+                await train_here(config, games, tasks, folder, services, tinker, team)
         if team.leads:
             publish_snapshots(folder)
-            Store(folder / "rollouts").publish(ROLLOUTS, services.bills())
+            bills = services.bills()
+            if tinker.totals:
+                bills[TINKER] = {"model": config.tinker_server.base_model, **tinker.bill()}
+            Store(folder / "rollouts").publish(ROLLOUTS, bills)
             write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
 
 
@@ -95,25 +103,43 @@ def work(config: Config, games: Games) -> tuple[Path, str]:
     """The folder of the run's unfinished work, and what names the run whatever its learning rate."""
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
     base = checkpoint_folder(str(BASE))
-    if config.train.backend == "slime":  # a run of days goes on also after a change of code
-        weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
-        return Path(work_root(), "slime", fingerprint(slime_inputs(config), *files, base / "config.json", weights)), ""
-    frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
-    return training_work("train", config, *files, base, *frozen)
+    if config.train.backend == "local":
+        frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
+        return training_work("train", config, *files, base, *frozen)
+    # A run of days or dollars goes on also after a change of code.
+    weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
+    inputs = remote_inputs(config)
+    folder, key = (
+        fingerprint({**inputs, "train": train}, *files, base / "config.json", weights)
+        for train in (inputs["train"], {**inputs["train"], "learning_rate": None})
+    )
+    return Path(work_root(), config.train.backend, folder), key
 
 
-def slime_inputs(config: Config) -> dict[str, Any]:
+def remote_inputs(config: Config) -> dict[str, Any]:
     inputs = values("train", config)
-    return identity({name: inputs[name] for name in ("seed", "games", "services", "model", "train")})
+    sections = ("seed", "games", "services", "model", "train", "tinker")
+    return identity({name: inputs[name] for name in sections if name in inputs})
 
 
-async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, team: Team) -> None:
+async def backend_of(config: Config, ledger: Ledger, team: Team) -> tuple[LocalBackend | TinkerBackend, Any]:
+    """What trains, and the tokenizer. The ledger counts what a Tinker server does."""
+    if config.train.backend == "tinker":
+        base, tokens = checkpoint_folder(str(BASE)), config.model.context_tokens
+        return TinkerBackend(config.train, config.tinker_server, base, tokens, ledger), load_tokenizer(BASE)
     model, tokenizer = load_model(BASE)
     dtype, why = await team.lead(choose(config.model.computes_in, model.config))
     if team.leads:
         print(f"Precision: {why}.")
     weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient), seed=config.seed)
-    engine = LocalEngine(weights.sampler)
+    return LocalBackend(config.train, weights, LocalEngine(weights.sampler), team), tokenizer
+
+
+async def train_here(
+    config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, ledger: Ledger, team: Team
+) -> None:
+    backend, tokenizer = await backend_of(config, ledger, team)
+    engine = backend.engine
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():
         await check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
@@ -121,13 +147,15 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
     names = config.players | seated
     paid = service_makers(names, services)
-    others = {**paid, **checkpoint_makers(names, config.model, config.train.temperature, engine.turn)}
+    turn = engine.turn if isinstance(engine, LocalEngine) else asyncio.Lock()
+    others = {**paid, **checkpoint_makers(names, config.model, config.train.temperature, turn)}
+    bought = [services.status] * bool(paid) + [ledger.status] * isinstance(backend, TinkerBackend)
     rollouts = Rollouts(
         Mixture(tasks, {name: game.parameters.weight for name, game in games.items()}),
         Seating(games, {**others, "policy": rules.maker(engine)}, config.seed),
         config.concurrency,
-        bool(paid),
-        services.status if paid else str,
+        bool(bought),
+        lambda: "; ".join(filter(None, (status() for status in bought))),
     )
     measured = None
     if config.evaluate.every_steps:
@@ -141,7 +169,6 @@ async def train_here(config: Config, games: Games, tasks: Tasks, folder: Path, s
             folder / "benchmarks",
             team,
         )
-    backend = LocalBackend(config.train, weights, engine, team)
     trainer = Trainer(config.train, backend, rollouts, folder, measured, team)
     project = config.train.wandb_project if team.leads else None
     with curves() as log, wandb_curves(project, folder) as log_too:

@@ -54,7 +54,7 @@ def test_the_example_s_budget_covers_the_example(small):
     assert expected.dialogues == most.dialogues == 100 * 256 + held_out
     assert most.calls == 10 * most.dialogues, "each of the agent's ten turns is answered"
     assert 0.2 * most.dollars < expected.dollars < most.dollars < config.services["partner"].max_cost_dollars
-    assert list(estimate.missing_budgets(rows, config.services)) == []
+    assert list(estimate.missing_budgets(rows, config)) == []
 
 
 def test_a_budget_that_cannot_suffice_is_refused_before_the_run(small):
@@ -97,3 +97,24 @@ def test_what_is_counted_is_within_a_fifth_of_the_estimate(small, serve, monkeyp
     assert bill["calls"] == counts["calls"]
     assert row.calls == pytest.approx(bill["calls"], rel=0.2)
     assert row.tokens == pytest.approx(counts["tokens"], rel=0.2)
+
+
+def test_a_policy_on_a_tinker_server_has_a_row_of_its_own(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    few = {**SMALL, "games.matching.eval_count": 8}
+
+    def rows(**settings):
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        config = checked(composed("qwen3-8b-tinker-gpt4.1", {**few, **named}), "")
+        return config, [*estimate.estimate(config), *estimate.estimate(config, most=True)]
+
+    config, found = rows()
+    expected, most = (row for row in found if row.service == estimate.TINKER)
+    assert (expected.stage, expected.policy, most.policy) == ("train", "expected", "at most")
+    assert {(row.stage, row.service) for row in found} >= {("train", "partner"), ("evaluate", "partner")}
+    assert expected.dialogues == 100 * 128 < expected.calls < most.calls and expected.dollars < most.dollars
+    assert most.tokens > most.calls * config.model.turn_tokens
+    _, with_reference = rows(train__kl_coefficient=0.01)
+    assert next(row for row in with_reference if row.service == estimate.TINKER).dollars > expected.dollars
+    poor, found = rows(tinker__max_cost_dollars=0.01)
+    assert any("tinker.max_cost_dollars is 0.01" in sentence for sentence in estimate.missing_budgets(found, poor))

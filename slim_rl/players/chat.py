@@ -194,13 +194,6 @@ class ChatService:
         self._stopped = self._stopped or outcome.sentence
         return outcome
 
-    def status(self) -> str:
-        """A progress-bar suffix."""
-        totals = self.ledger.totals
-        tokens = totals["prompt_tokens"] + totals["completion_tokens"]
-        cost = f", ${totals['dollars']:.2f}" if self.ledger.price else ""
-        return f"{totals['calls']} calls, {tokens / 1000:.0f}k tokens{cost}"
-
     async def close(self) -> None:
         """Close connections.
 

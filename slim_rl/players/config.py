@@ -83,7 +83,8 @@ class ModelConfig(Section):
     """Whether the policy may think before it speaks. Its thoughts are trained, and no other seat sees them. Without it
     the turns of Qwen3 begin with an empty thought; to a model that was not made to think it makes no difference."""
     context_tokens: int = Field(512, ge=64)
-    """The tiny model's context, and the longest dialogue with SLIME; any other checkpoint brings its own."""
+    """The tiny model's context, and the longest dialogue with `train.backend: slime` or `tinker`; with `local` any other
+    checkpoint brings its own."""
     turn_tokens: int = Field(32, ge=1)
     """Maximum tokens per turn."""
     system_prompt: str | None = None

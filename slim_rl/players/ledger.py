@@ -55,7 +55,7 @@ class Ledger:
     def __init__(self, path: Path | None, price: Price | None, run: str):
         self.price = price
         self.totals: Counter[str] = Counter()
-        """Of this run: `calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `dollars`, and the number of
+        """Of this run: `calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `trained_tokens`, `dollars`, and the number of
         calls or replies by outcome (`RateLimitError`, `repaired_turns`, `asked_again`, ...). `unanswered` calls are under
         way or were cut off; their `dollars` are the most that they can cost."""
         self.replies: dict[str, Sequence[Any]] = {}
@@ -99,6 +99,15 @@ class Ledger:
         if not totals.get("unanswered"):
             totals.pop("unanswered", None)
         return totals
+
+    def status(self) -> str:
+        """A progress-bar suffix; empty before any call."""
+        totals = self.totals
+        if not totals:
+            return ""
+        tokens = sum(totals[f"{kind}_tokens"] for kind in ("prompt", "completion", "trained"))
+        cost = f", ${totals['dollars']:.2f}" if self.price else ""
+        return f"{totals['calls']} calls, {tokens / 1000:.0f}k tokens{cost}"
 
     def _count(self, reply: Bought | None, entry: Mapping[str, float]) -> None:
         if reply is not None:

@@ -52,10 +52,8 @@ class Services:
 
     def status(self) -> str:
         """A progress-bar suffix: calls and cost. Empty before any call."""
-        called = {name: service for name, service in self._open.items() if service.ledger.totals}
-        if len(called) == 1:
-            return next(iter(called.values())).status()
-        return "; ".join(f"{name}: {service.status()}" for name, service in called.items())
+        each = {name: status for name, service in self._open.items() if (status := service.ledger.status())}
+        return "; ".join(each.values() if len(each) == 1 else map(": ".join, each.items()))
 
     def bills(self) -> dict[str, dict[str, Any]]:
         """By service, its model and the totals of this run's calls; see `Ledger.totals`."""

@@ -80,15 +80,16 @@ def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokeni
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
 
-    _appear(folder, write)
+    appear(folder, write)
 
 
 def copy_checkpoint(source: Path, folder: Path) -> None:
     """Copy a Hugging Face checkpoint folder; the copy appears by rename. Raises UserError on a full disk."""
-    _appear(folder, lambda part: shutil.copytree(source, part))
+    appear(folder, lambda part: shutil.copytree(source, part))
 
 
-def _appear(folder: Path, write: Callable[[Path], object]) -> None:
+def appear(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let `write(temporary path)` make a folder and rename it. Raises UserError: it could not be written."""
     part = folder.with_name(f".{folder.name}.part")
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)

@@ -8,6 +8,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from slim_rl.core.parameters import GameParameters, Section
 from slim_rl.games import game_parameters
+from slim_rl.players.config import Price
 from slim_rl.rollout.filters import FILTERS
 from slim_rl.runtime.imports import check_name
 
@@ -55,8 +56,9 @@ class LoraConfig(Section):
 class TrainConfig(Section):
     """Policy-gradient training on groups of episodes (GRPO)."""
 
-    backend: Literal["local", "slime"] = "local"
-    """`local`: this machine; `slime`: SLIME on a cluster, see the section `slime`."""
+    backend: Literal["local", "slime", "tinker"] = "local"
+    """`local`: this machine; `slime`: SLIME on a cluster, see the section `slime`; `tinker`: adapters on a server, see the
+    section `tinker`."""
     steps: int = Field(100, ge=1)
     games_per_step: int = Field(16, ge=1)
     """Groups per step. All episodes of a group play the same task."""
@@ -89,8 +91,8 @@ class TrainConfig(Section):
     compares with the trainer's own log-probs, and a token counts as many times as it is likelier here than in the rollout,
     at most this (Yao et al. 2025, fengyao.notion.site/off-policy-rl). null: off; the clip compares with the rollout's."""
     max_logprob_gap: float = Field(0.2, gt=0)
-    """Training stops where rollout and trainer give the sampled tokens log-probs that differ by more, on average. For the
-    local backend."""
+    """Training stops where rollout and trainer give the sampled tokens log-probs that differ by more, on average. Not for
+    SLIME."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base model. With 0 no reference model is kept in memory."""
     kl_estimator: Literal["k2", "k3"] = "k3"
@@ -138,6 +140,45 @@ class TrainConfig(Section):
                 "with train.samples_per_game 1 a group has nothing to compare: take another train.advantage "
                 "than group, and train.filters without reward_varies"
             )
+        return self
+
+
+TINKER = "the Tinker API"
+"""Its name in bills; no service can have it."""
+
+
+class TinkerPrice(Price):
+    """Dollars per million tokens."""
+
+    train: float = Field(ge=0)
+
+
+class TinkerConfig(Section):
+    """A server that trains LoRA adapters (`train.backend: tinker`), see docs/tinker.md. What it trains is in `train`. The
+    key is in the environment, TINKER_API_KEY."""
+
+    base_url: str | None = Field(None, pattern=r"^https?://[^\s@]+$")
+    """Of a server of one's own, which may need no key; null: the hosted service."""
+    base_model: str | None = None
+    """The server's name for the model; null: `model.base`."""
+    rank: int = Field(32, ge=1)
+    """Of the adapters, which all linear layers get but the head."""
+    seed: int | None = Field(None, ge=0)
+    """Of the adapters' first weights; null: `seed`."""
+    deadline_seconds: float = Field(600.0, gt=0)
+    """Time limit of one call. An episode is then played again; a training step ends the run, which can be resumed."""
+    price: TinkerPrice | None = None
+    """null: unknown, and no dollars are counted."""
+    max_cost_dollars: float | None = Field(None, gt=0)
+    """Budget of one training, interrupted parts included; then it stops and can be resumed. null for no limit."""
+    loss_scale: Literal["sum", "mean"] = "sum"
+    """How the server adds up the losses of tokens: `sum`, as the API describes it; `mean`, over a sequence and then over
+    sequences, as SkyRL's JAX backend does."""
+
+    @model_validator(mode="after")
+    def _a_budget_needs_a_price(self) -> "TinkerConfig":
+        if self.max_cost_dollars is not None and self.price is None:
+            raise ValueError("tinker.max_cost_dollars needs tinker.price")
         return self
 
 

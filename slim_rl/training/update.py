@@ -104,13 +104,11 @@ async def update(
                 totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
                 differences.append(gap.cpu())
         if not gaps:
-            gaps = _gaps(await team.gather(torch.cat(differences).numpy()))
-            if gaps["logprob_gap_mean"] > config.max_logprob_gap:
-                raise UserError(
-                    f"The trainer's log-probs of the sampled tokens differ from the rollout's by {gaps['logprob_gap_mean']:.3g} "
-                    f"on average, which is more than train.max_logprob_gap, {config.max_logprob_gap:g}. Take model.precision: "
-                    "fp32, or train.importance_cap: 2 and a larger limit."
-                )
+            gaps = logprob_gaps(
+                await team.gather(torch.cat(differences).numpy()),
+                config.max_logprob_gap,
+                "Take model.precision: fp32, or train.importance_cap: 2 and a larger limit.",
+            )
         totals["grad_norm"] += descend(weights, optimizers, config.max_grad_norm, team) / config.minibatches
     if checkpointing:
         _checkpoint_layers(model, False)
@@ -121,12 +119,17 @@ async def update(
     }
 
 
-def _gaps(differences: Sequence[np.ndarray]) -> dict[str, float]:
-    """Of the log-probs of the whole team."""
+def logprob_gaps(differences: Sequence[np.ndarray], limit: float, advice: str) -> dict[str, float]:
+    """How far the trainer's log-probs are from the rollout's. Raises UserError: on average by more than `limit`."""
     every = np.concatenate(differences) if any(map(len, differences)) else np.zeros(1)
+    if (mean := float(every.mean())) > limit:
+        raise UserError(
+            f"The trainer's log-probs of the sampled tokens differ from the rollout's by {mean:.3g} on average, which is "
+            f"more than train.max_logprob_gap, {limit:g}. {advice}"
+        )
     return {
         "logprob_gap": float(every.max()),
-        "logprob_gap_mean": float(every.mean()),
+        "logprob_gap_mean": mean,
         "logprob_gap_p99": float(np.quantile(every, 0.99)),
     }
 
