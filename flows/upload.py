@@ -36,7 +36,7 @@ from slim_rl.runtime.retry import retry
 API_URL, KEY = "https://api.openreward.ai", "OPENREWARD_API_KEY"
 GAMES = Path("data/games")
 TRIES, FIRST_WAIT_SECONDS = 6, 0.25
-"""Of a batch of events."""
+"""Tries of a batch of events, and the first wait between two."""
 _BATCH_BYTES = 900_000
 _TYPES = {
     "system": "system_message", "user": "user_message", "assistant": "assistant_message", "tool": "tool_result",

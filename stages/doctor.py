@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from packaging.requirements import Requirement
+
 from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import run_stage
@@ -37,20 +39,19 @@ def main() -> None:
 
 
 def _packages() -> Iterator[Row]:
-    """Whether what pyproject.toml requires is installed; the pins are what the tests ran with."""
+    """Whether what pyproject.toml requires is installed."""
     yield Row("ok", "Python", f"{platform.python_version()}, {sys.executable}")
     wrong = []
     for line in requires("slim-rl") or ():
-        requirement, _, condition = line.partition(";")
-        name, _, pinned = requirement.strip().partition("==")
-        if "extra" in condition:
+        wanted = Requirement(line)
+        if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
             continue
         try:
-            if pinned and version(name).partition("+")[0] != pinned:
-                wrong.append(f"{name} is {version(name)}, tested with {pinned}")
+            if version(wanted.name) not in wanted.specifier:
+                wrong.append(f"{wanted.name} is {version(wanted.name)}, wanted is {wanted.specifier}")
         except PackageNotFoundError:
-            yield Row("missing", "package", f"{name} is not installed: pip install {requirement.strip()}")
-    yield Row("note" if wrong else "ok", "packages", "; ".join(wrong) or "as tested")
+            yield Row("missing", "package", f"{wanted.name} is not installed: pip install '{wanted}'")
+    yield Row("note" if wrong else "ok", "packages", "; ".join(wrong) or "as pyproject.toml wants them")
 
 
 def _machine() -> Iterator[Row]:

@@ -43,7 +43,7 @@ class Compared(NamedTuple):
     mark: str = ""
     """What the points' marks mean: a sentence."""
     verdict: str = ""
-    """Of all runs together, the run as the unit: a sentence, if there are several."""
+    """A sentence on all runs together, the run as the unit, if there are several."""
     table: str = ""
     """A table over training, by file name, whose columns are drawn with a line for each run."""
     curves: Mapping[str, str] = {}
@@ -57,7 +57,7 @@ CORRELATIONS = (
     Column("Within the same task", "question_reward.same_task.pearson", "+.2f"),
     Column("Within the same task: reward a question", "question_reward.same_task.slope", "+.3f"),
 )
-"""Of questions, or calls, with reward; see `slim_rl.analysis.correlations`."""
+"""Correlations of questions, or calls, with reward; see `slim_rl.analysis.correlations`."""
 
 
 def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:

@@ -23,14 +23,14 @@ X, Y = "question_count", "reward"
 MANY = 50_000
 """With more rows, a tenth of the resamples."""
 MIN_EPISODES, MAX_BINS = 10, 12
-"""Of a mean in the figure, and of such means."""
+"""The fewest episodes of a mean in the figure, and the most means."""
 STATISTICS = ("pearson", "spearman", "slope")
 COLUMNS = ("series", "player", "episode_id", "game_id", "step", "status", X, "turn_count", Y)
-"""Of the table of all episodes, before further counts."""
+"""The first columns of the table of all episodes; further counts follow."""
 
 
 class Correlation(NamedTuple):
-    """Of questions with reward."""
+    """The correlation of questions with reward."""
 
     pearson: Estimate
     spearman: Estimate
@@ -158,7 +158,7 @@ class QuestionReward:
 
 
 def correlation(rows: pd.DataFrame, units: pd.Series, groups: pd.Series | None = None) -> Correlation:
-    """Of X with Y over `rows`, units drawn again.
+    """The correlation of X with Y over `rows`, units drawn again.
 
     Args:
         units: of each row, what is independent of other units.
@@ -171,8 +171,8 @@ def correlation(rows: pd.DataFrame, units: pd.Series, groups: pd.Series | None =
 
 
 def over_steps(training: pd.DataFrame) -> Correlation:
-    """Of the means of X and Y over training steps. Circular blocks of neighbouring steps are drawn, as long as the root of
-    their number, because a step is much like the one before."""
+    """The correlation of the means of X and Y over training steps. Circular blocks of neighbouring steps are drawn, as long
+    as the root of their number, because a step is much like the one before."""
     means = training.groupby("step")[[X, Y]].mean().dropna()
 
     def draw(rng: np.random.Generator, count: int) -> np.ndarray:

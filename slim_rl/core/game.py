@@ -191,15 +191,15 @@ class Taskset(ABC):
     """
 
     seats: tuple[str, ...]
-    """Those of its games, in the order in which they move first."""
+    """The seats of its games, in the order in which they move first."""
     study: str = "accuracy"
     """The name of the study that judges it; see `slim_rl.studies`."""
     pass_reward: float = 1.0
     """The least reward of a solved task."""
     opponents: Sequence[str] = ()
-    """Of a game with winners: players without a model that every model is measured against."""
+    """In a game with winners, players without a model that every model is measured against."""
     rules: Mapping[str, Sequence[str]] = {}
-    """Of a game with winners in which a simple rule may be all that a model learns: by seat, players without a model
+    """In a game with winners where a simple rule may be all that a model learns: by seat, players without a model
     that follow a rule. Their names begin with `rule-` and say which. They meet the opponents in the same games as the
     trained model, and the report says whether that beats the best of them."""
 

@@ -43,7 +43,7 @@ class RewardConfig(Section):
     scope: Literal["episode", "group"] = "episode"
     """`episode`: judged as soon as it ends; `group`: all episodes of a task together, in training."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Of the function, by name."""
+    """The function's arguments, by name."""
 
 
 class GameParameters(Section):
@@ -63,7 +63,7 @@ class GameParameters(Section):
     eval_count: int = Field(1024, ge=1)
     """Tasks held out."""
     format: Literal["jsonl", "parquet"] = "jsonl"
-    """Of the games files."""
+    """Format of the files of tasks."""
     reward_function: RewardConfig | None = None
     """null: the game's own."""
     max_turns: int = Field(20, ge=1)

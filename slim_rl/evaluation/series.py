@@ -114,7 +114,7 @@ class Evaluation:
 
     game: NamedGame
     parameters: Section
-    """Those of the study."""
+    """The study's parameters."""
     evaluate: EvaluateConfig
     model: ModelConfig
     seed: int
@@ -123,7 +123,7 @@ class Evaluation:
     services: Services
     models: Models
     tasks: Sequence[Task]
-    """Those held out."""
+    """The held-out tasks."""
     checkpoints: Mapping[str, Path]
     """`base` and `trained`."""
     snapshots: Mapping[str, Path]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `analyze` loads no model
 
 
 def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
-    """Of `read_frame`: finished episodes that have a reward, with `reward`, the mean over the seats of `player`."""
+    """The finished episodes of `frame` that have a reward, with `reward`, the mean over the seats of `player`."""
     frame = frame[frame["status"] != "failed"]
     seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
     own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
@@ -35,7 +35,7 @@ class Results:
 
     game: NamedGame
     parameters: Section
-    """Those of the study."""
+    """The study's parameters."""
     episodes: Path
     """The series of the evaluation: `SERIES/PLAYER/*.parquet`, and what `finish` wrote."""
     rollouts: Path

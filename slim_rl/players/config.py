@@ -74,9 +74,9 @@ class ModelConfig(Section):
     """What a checkpoint computes in, in the local backend; its weights are trained in fp32. auto: bf16 on a GPU that has
     it; on a processor what a short measurement finds faster. The tiny model always computes in fp32."""
     layers: int = Field(4, ge=1)
-    """Of the tiny model."""
+    """Layers of the tiny model."""
     hidden_size: int = Field(128, ge=32)
-    """Of the tiny model."""
+    """Width of the tiny model."""
     initializer_range: float = Field(0.05, gt=0)
     """Standard deviation of the tiny model's first weights."""
     thinking: bool = False

@@ -3,7 +3,7 @@
     async with Sandbox() as sandbox:
         run = await sandbox.run("print(input())", stdin="hello", seconds=3.0)
 
-docs/sandbox.md says what a program can do, and how each attack on it ends.
+docs/sandbox.md says what a program can do, docs/results/sandbox-2026-11-26.md how attacks on it ended.
 """
 
 from typing import Self

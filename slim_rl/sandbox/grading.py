@@ -42,7 +42,7 @@ class Grade:
     run: Run
     """The last run of the program."""
     verdicts: tuple[Verdict, ...]
-    """Of each test; all `raised` if the program ended early."""
+    """One for each test; all `raised` if the program ended early."""
 
     @property
     def passed(self) -> bool:

@@ -56,7 +56,7 @@ _MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "checkpoi
 
 
 def identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values of the sections `inputs` that a run's episodes and updates depend on."""
+    """The values of the sections `inputs` that a run's episodes and updates depend on."""
     games = {
         name: {key: value for key, value in game.items() if key != "eval_count"}  # held-out tasks change no update
         for name, game in inputs["games"].items()

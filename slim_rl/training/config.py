@@ -33,7 +33,7 @@ class WarmstartConfig(Section):
     last_seat_demonstrations: int = Field(0, ge=0)
     """Number of first demonstrations that all show the last of the policy's seats. After them the seats alternate."""
     stop_at: float | None = Field(None, gt=0, le=1)
-    """Of a checkpoint: stop before the demonstrations are used up, once this share of a game's closings is right on
+    """For a checkpoint: stop before the demonstrations are used up, once this share of a game's closings is right on
     demonstrations held out, after no turn, after one, after two, and so on. null: use all."""
 
     @model_validator(mode="after")
@@ -189,7 +189,7 @@ class BenchmarkConfig(Section):
     game: str
     """A name as in `games`."""
     parameters: SerializeAsAny[GameParameters]
-    """Of that game, as in `games`."""
+    """The game's parameters, as in `games`."""
     tasks: int = Field(500, ge=1)
     """The first so many of the game's held-out tasks."""
     samples: int = Field(1, ge=1)

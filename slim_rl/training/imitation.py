@@ -27,7 +27,7 @@ _LEAST_LENGTH = 0.8
 _MEASURABLE = 16
 """Closings after a number of turns; the share of fewer is not measured."""
 _MEASUREMENTS = 10
-"""Of a checkpoint, in a whole run."""
+"""Measurements in the warm start of a checkpoint."""
 
 
 def imitation_loss(

@@ -13,7 +13,7 @@ from slim_rl.engines.model import opening
 from slim_rl.training.config import TrainConfig
 
 ACTIVATIONS_GIGABYTES = 3.0
-"""Of a forward and backward pass. Fixed, because another number of tokens changes the last digits of the weights."""
+"""For a forward and backward pass. Fixed, because another number of tokens changes the last digits of the weights."""
 MAX_TOKENS = 2048
 """On a processor more only adds padding: sequences of unlike lengths are in one pass."""
 MAX_TOKENS_GPU = 16_384

@@ -15,7 +15,7 @@ class Parameters(GameParameters):
     eval_tasks: Path | None = None
     """The tasks held out. null: a fifth of `tasks`, chosen by their names."""
     command: tuple[str, ...] = ()
-    """Of `agent` alone: the program with its arguments. It finds OPENAI_BASE_URL and OPENAI_API_KEY in its environment and
+    """`agent` alone: the program with its arguments. It finds OPENAI_BASE_URL and OPENAI_API_KEY in its environment and
     the task on its standard input, and its last line of output is JSON: the reward, or an object with `reward`."""
     seconds: float = Field(600.0, gt=0)
     """Time limit of an episode, the model's turns included. An agent that exceeds it is ended; the episode has failed."""

@@ -61,7 +61,7 @@ class Parameters(GameParameters):
     """Bounds of what each cell asked for costs the one who asks, in percent of the best sum; drawn uniformly for each
     game and told."""
     wordings: Wordings = "usual"
-    """In which wordings scripted partners answer; the others are kept for evaluation."""
+    """The wordings in which scripted partners answer; the others are for evaluation."""
     instructions: Literal["full", "short"] = "full"
     """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
     has learnt."""

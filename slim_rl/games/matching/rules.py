@@ -172,10 +172,10 @@ class _Asking:
     cells: int = 0
     """Cells asked for, each counted once in a message."""
     useful: int = 0
-    """Of these, the ones it neither sees nor asked for before."""
+    """Cells asked for that it neither sees nor asked for before."""
     messages: int = 0
     malformed: int = 0
-    """Of its messages; see `slim_rl.games.matching.reader.is_malformed`."""
+    """Malformed messages; see `slim_rl.games.matching.reader.is_malformed`."""
     errors: int = 0
 
 

@@ -22,7 +22,8 @@ from slim_rl.games.matching.scripted import (
 
 _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must
-also learn to accept early. With many more of them the tiny model does not learn to answer: see docs/selfplay.md."""
+also learn to accept early. With many more of them the tiny model does not learn to answer: see
+docs/results/selfplay-2026-11-23.md."""
 
 _LESSONS = ((0.12, 0, False), (0.25, 2, True), (0.45, 3, False), (1.0, 64, False))
 """Up to these shares of the demonstrations: at most how many questions are shown, and whether the player sees more of

@@ -12,7 +12,7 @@ class Parameters(GameParameters):
     seating: tuple[PlayerName, ...] = ("policy", "policy")
     """The author, then the predictors: one, or as many as `predictors` says."""
     reward: Literal["zero_sum", "learnability"] = "zero_sum"
-    """Of the author. `zero_sum`: 1 if the prediction is wrong, -1 if it is right. `learnability`: 1 less the share of
+    """Author's reward. `zero_sum`: 1 if the prediction is wrong, -1 if it is right. `learnability`: 1 less the share of
     right predictions, 0 if all are right or none is (Zhao et al. 2025, Absolute Zero, arXiv 2505.03335, eq. 4). A
     predictor earns 1 or -1."""
     predictors: int = Field(1, ge=1)

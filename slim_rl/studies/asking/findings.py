@@ -91,7 +91,7 @@ class Findings:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Those of VARIED that differ between the held-out games."""
+        """The columns of VARIED that differ between the held-out games."""
         trained = self.held_out["trained"].episodes
         return [name for name in VARIED if name in trained and trained[name].nunique() > 1]
 

@@ -37,7 +37,7 @@ from slim_rl.studies.asking.choices import act_of, message_of
 from slim_rl.studies.asking.parameters import board_of
 
 MAX_SAMPLES = 20
-"""Of a turn that asks for the wrong kind of score."""
+"""Times that a turn is sampled which asks for the wrong kind of score."""
 MESSAGE = Constraint(begins=("[message] What", "[message] And", "[message] Please"))
 
 Free = Mapping[str, Episode]

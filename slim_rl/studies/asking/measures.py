@@ -80,7 +80,7 @@ MEASURES = (
 )
 """In the order of a report's columns."""
 SHORT = ("reward", "question_count", "rank", "truncated")
-"""Those of the table that is open."""
+"""The columns of the table that is open."""
 FOLDED = ("random", "asks-all-table", "asks-all-useful", "greedy")
 """Players in the table that is folded."""
 _METRICS = (
@@ -178,7 +178,7 @@ def read_sample(folder: Path, players: Collection[str], game: str | None = None)
 
 
 def _watched(frame: pd.DataFrame, players: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each episode who is measured and in which seat; None where none of `players` sits."""
+    """The measured player and its seat in each episode; None where none of `players` sits."""
     player, seat = (np.full(len(frame), None, object) for _ in range(2))
     for column in [name for name in frame if name.startswith("seat.")]:
         here = frame[column].isin(players).to_numpy() & (player == None)  # noqa: E711

@@ -38,7 +38,7 @@ class Evidence:
     reward_base: float
     reward_trained: float
     reward_best: float
-    """Of `best_player`."""
+    """The reward of `best_player`."""
     useful_base: float
     useful_trained: float
     """Useful cells a game."""
@@ -63,7 +63,7 @@ class Evidence:
     choice: Estimate
     """`optimal` less AT_RANDOM."""
     rank: Estimate
-    """Of the cells that the trained model asked for; see `choices`."""
+    """Rank of the cells that the trained model asked for; see `choices`."""
     rank_unknown: Estimate
     """The same of the cells of which it knew nothing, among such cells."""
     follows: Estimate
@@ -101,7 +101,7 @@ def best_player(players: Mapping[str, pd.DataFrame]) -> str:
 
 
 def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None) -> Evidence:
-    """Of episodes on the same held-out games.
+    """The evidence of episodes on the same held-out games.
 
     Args:
         players: `Sample.episodes` by player, with the columns of `choices` where they are known. `base`, `trained` and
@@ -164,7 +164,7 @@ def _with_agreement(episodes: pd.DataFrame, limit: str) -> pd.DataFrame:
 
 
 def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:
-    """Of several runs: the run is the unit.
+    """The evidence of several runs, the run as the unit.
 
     Args:
         runs: `Evidence.numbers` of each.

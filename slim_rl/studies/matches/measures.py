@@ -40,7 +40,7 @@ class Matches:
 
     @cached_property
     def seats(self) -> list[str]:
-        """In which models play."""
+        """The seats in which models play."""
         return list(dict.fromkeys(self.played["seat"][~self.played["player"].isin(self.opponents)]))
 
     @cached_property

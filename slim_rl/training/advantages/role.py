@@ -7,7 +7,7 @@ from slim_rl.training.advantages import Played
 from slim_rl.training.config import TrainConfig
 
 DECAY = 0.95
-"""Of the moving average."""
+"""Decay of the moving average."""
 
 
 def estimate(played: Sequence[Played], config: TrainConfig, state: dict[str, Any]) -> list[float]:
