@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from xdist.scheduler import LoadScopeScheduling
 
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import load_games
@@ -31,14 +32,25 @@ torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+FINISHED = ("flows/test_flows.py", "test_pipeline.py", "test_dependencies.py", "test_api.py")
+"""Files that need the finished pipeline."""
+
+
 def pytest_collection_modifyitems(items):
-    """Two processes share the tests, file by file, the longest first. What needs the finished pipeline stays together, so
-    that it is run once."""
-    for item in items:
-        together = "finished" if "finished" in item.fixturenames else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(together))
+    """The longest first."""
     items.sort(key=lambda item: item.get_closest_marker("pipeline") is None)
+
+
+class _ByFile(LoadScopeScheduling):
+    """Each file is tested in one process, so that what its tests share is made once; and all of `FINISHED` in the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "finished" if file.endswith(FINISHED) else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

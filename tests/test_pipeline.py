@@ -64,14 +64,14 @@ def test_a_killed_training_goes_on_with_the_same_numbers(finished, tmp_path):
     # The earlier stages stand; training starts anew, because DVC finds its outputs nowhere.
     for output in ("models/trained", "data/rollouts", ".dvc/cache", ".work"):
         shutil.rmtree(copy / output)
-    process = start(copy, "train")
+    process = start(copy, "--single-item", "train")
     wait_for(lambda: list(copy.glob(".work/train/*/rollouts/step-00001/*/*.parquet")), process)
     kill(process)
     assert not (copy / "models/trained").exists()
     [first_step] = copy.glob(".work/train/*/rollouts/step-00000/*/00000.parquet")
     written = first_step.stat().st_mtime_ns
 
-    resumed = repro(copy, "train")
+    resumed = repro(copy, "--single-item", "train")
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     [again] = copy.glob("data/rollouts/step-00000/*/00000.parquet")
     assert again.stat().st_mtime_ns == written

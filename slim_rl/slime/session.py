@@ -8,6 +8,7 @@ leaves. Names and methods after github THUDM/slime 0.4.0: `slime/ray/serving.py`
 `training_recovery.py`. It runs in SLIME's Python.
 """
 
+import argparse
 import hashlib
 import signal
 import subprocess
@@ -27,17 +28,22 @@ def session(folder: Path) -> str:
 
 
 def main() -> int:
-    folder, command = Path(sys.argv[1]), sys.argv[2:]
-    free(folder.parent.iterdir())
-    if not command:
+    parser = argparse.ArgumentParser(
+        prog="python -m slim_rl.slime.session", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    options = parser.parse_args()
+    free(options.folder.parent.iterdir())
+    if not options.command:
         return 0
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(options.command) as process:
         # Ray sends it to the processes of a job that is stopped; this one has work left.
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
             return process.wait()
         finally:
-            free([folder], dead=False)
+            free([options.folder], dead=False)
 
 
 def free(folders: Iterable[Path], dead: bool = True) -> None:

@@ -72,16 +72,7 @@ def test_a_program_that_cannot_be_asked_about_loses(name, tasks):
     assert episode.metrics["valid"] == 0 and "predicted" not in episode.metrics
 
 
-@pytest.mark.parametrize(
-    ("programs", "author"),
-    [
-        (differing(110), -1),
-        (determined(25), 1),
-        pytest.param(differing(500), -1, marks=pytest.mark.slow),
-        pytest.param(determined(500), 1, marks=pytest.mark.slow),
-    ],
-    ids=["differ", "do not", "500 that differ", "500 that do not"],
-)
+@pytest.mark.parametrize(("programs", "author"), [(differing(110), -1), (determined(40), 1)], ids=["differ", "do not"])
 def test_a_program_can_be_asked_about_if_it_prints_the_same_in_each_run(taskset, tasks, programs, author):
     earned = {program: played(taskset, tasks[0], program, "?")[0].rewards["author"] for program in programs}
     assert [program for program in programs if earned[program] != author] == []
