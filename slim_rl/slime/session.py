@@ -75,7 +75,7 @@ def free(folders: Iterable[Path], dead: bool = True) -> None:
 
 
 def _names(folder: Path) -> tuple[str, str]:
-    """Of the rollout manager and of the owner of the engines."""
+    """Names of the rollout manager and of the owner of the engines."""
     name = "rollout:" + hashlib.sha256(f"explicit:{session(folder)}".encode()).hexdigest()
     return name, f"{name}:serving"
 

@@ -66,7 +66,7 @@ class Parameters(GameParameters):
     """What a player reads before its board. `short` leaves out the rules, which a model that was made by imitation
     has learnt."""
     max_questions: int = Field(9, ge=1)
-    """Maximum questions of a demonstration, and of the base model that is told not to stop."""
+    """Maximum questions of a demonstration, and of the base model that is not allowed to stop."""
     write_sums: bool = False
     """Demonstrators write the sum of each assignment in a thought before they propose, for a model that does not add in
     its head. For up to 3 reviewers, without private scales."""

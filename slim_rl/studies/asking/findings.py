@@ -151,7 +151,7 @@ class Findings:
 
     @cached_property
     def gain_kept(self) -> float:
-        """The gain of training where the partner answers in wordings that training did not have, as a share of that with
+        """The gain of training where the partner answers in wordings not used in training, as a share of that with
         the usual wordings on the same boards; NaN if it was not played or there is no clear gain."""
         there = {model: sample.episodes for model, sample in self.transfer.get("wordings", {}).items()}
         if not ({*MODELS} <= there.keys() and self.evidence.gain.low > 0):

@@ -9,7 +9,7 @@ tell what a question is worth. Here the choice is made for the model, on the sam
 * `as-many`: it asks in its own words and order, for as many cells as the trained model did on this board. A turn that
   asks for none is taken back and sampled again as a message. Then it has to propose.
 * `asks-on`: the same, until the partner's patience, the open cells or the turns end, or `max_questions` cells were asked
-  for: a model that is told not to stop. Who was shown no more questions than that may not be able to propose after more.
+  for: a model that is not allowed to stop. Who was shown no more questions than that may not be able to propose after more.
 * `asks-unknown`: the same, and a question about a score of which it knows something is taken back and sampled again: a
   model that is also told what to ask for.
 

@@ -91,8 +91,8 @@ _METRICS = (
 _TITLES = {
     "base": "Base model",
     "trained": "Trained model",
-    "base-asks-on": "Base model, told not to stop",
-    "base-asks-unknown": "Base model, told not to stop, and to ask for unknown scores alone",
+    "base-asks-on": "Base model, not allowed to stop",
+    "base-asks-unknown": "Base model, not allowed to stop, must ask for unknown scores",
     "humans": "People",
     "optimal": "Two-step asker",
     "greedy": "One-step asker",

@@ -14,7 +14,7 @@ ReferenceName = Annotated[
 ]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
 ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
-"""The base model, told not to stop asking; and told also to ask only for scores of which it knows nothing."""
+"""The base model, not allowed to stop asking; and one that must also ask for unknown scores."""
 FAITHFUL = {"size": 8, "selection": "dialop"}
 """Parameters of the boards that people played."""
 

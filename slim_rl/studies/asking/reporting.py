@@ -123,7 +123,7 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
         f"{what} {one.mean:+.3f} ± {one.se:.3f}"
         for what, one in (
             ("over the base model", evidence.gain),
-            ("over the base model told not to stop", evidence.over_asking_on),
+            ("over the base model not allowed to stop", evidence.over_asking_on),
             ("over the same, told also what to ask for", evidence.over_asking_unknown),
             ("below the best player", evidence.regret),
         )
@@ -135,11 +135,11 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
 _COLUMNS = (
     Column("Reward: base model", "base.reward"),
     Column("Reward: trained model", "trained.reward"),
-    Column("Reward: base, told not to stop", "base-asks-on.reward"),
-    Column("Reward: the same, unknown scores alone", "base-asks-unknown.reward"),
+    Column("Reward: base, not allowed to stop", "base-asks-on.reward"),
+    Column("Reward: the same, must ask for unknown scores", "base-asks-unknown.reward"),
     Column("Reward: two-step asker", "optimal.reward"),
-    Column("Trained less told not to stop", "comparison.over_asking_on", "+.3f"),
-    Column("Trained less the same, unknown scores alone", "comparison.over_asking_unknown", "+.3f"),
+    Column("Trained less not allowed to stop", "comparison.over_asking_on", "+.3f"),
+    Column("Trained less the same, must ask for unknown scores", "comparison.over_asking_unknown", "+.3f"),
     Column("Regret to the best player", "comparison.regret", "+.3f"),
     Column("Questions: base model", "base.question_count", ".2f"),
     Column("Questions: trained model", "trained.question_count", ".2f"),

@@ -1,4 +1,4 @@
-"""Games that training did not have: what changes in each."""
+"""Games that training did not play: what changes in each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -227,7 +227,7 @@ def judge(found: Evidence) -> Verdict:
         text = f"Supported: the model learnt {what}. {said} {best} earns {found.reward_best:.3f}."
         if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
             does = _does(found.over_asking_unknown, found.reward_trained)
-            text += f" A base model with two hand-written rules {does}: it does not stop, and asks for unknown scores alone."
+            text += f" A base model with two hand-written rules {does}: it does not stop, and asks for unknown scores."
     elif earns:
         outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
     elif asks_more:
@@ -254,11 +254,11 @@ def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
         return Criterion(
             asks_more,
             f"It asks more: {found.more.text('+.2f')} useful cells a game. Required: above 0, and at "
-            f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking is why.)",
+            f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking causes the gain.)",
         )
     return Criterion(
         found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
-        f"Asking is why: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
+        f"Asking causes the gain: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
         f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns "
         f"{found.worth.text('+.3f')} more than when it is forbidden to ask. "
         f"Required: both above 0, and {c.min_share:.0%} of the gain.",
@@ -290,7 +290,7 @@ def _beats_a_rule(found: Evidence) -> Criterion | None:
         return None
     return Criterion(
         on.low > 0,
-        f"It beats the base model that is told not to stop: by {on.text('+.3f')}. Required: above 0.",
+        f"It beats the base model that is not allowed to stop: by {on.text('+.3f')}. Required: above 0.",
     )
 
 

@@ -84,7 +84,7 @@ class Calls(BaseAndTrained):
         ]
         for value, text in (
             (self.pays, "The player that never calls is out of reach: the trained model earns more by"),
-            (self.worth, "Calling is why: forbidden to call, the trained model earns less by"),
+            (self.worth, "Calling causes the gain: forbidden to call, the trained model earns less by"),
         ):
             if value is not None:
                 met = value.low > 0 and value.mean >= MIN_SHARE * gain.mean

@@ -75,7 +75,7 @@ DEAR = LARGE | {"patience": None, "question_price": (1, 6)}
         (PATIENT, SELDOM, Policy(9, compound=True, heeds=False), "learnt to ask and not what", {}),
         # Always for four: neither by patience nor by value.
         (LENIENT, Policy(0.5, careless=0.2), Policy(4), "learnt to ask and not what", {}),
-        # The base model plays the same if it is told not to stop.
+        # The base model plays the same if it is not allowed to stop.
         (PATIENT, Policy(0.5), Policy(9), "no better than a rule", {}),
         (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", {}),
         (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", {}),
