@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from slim_rl.config import Config
 from slim_rl.core.parameters import flat
 from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame, file_name, load_games
-from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV
+from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV, MACHINE
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of
 from stages.dependencies import parameters_of_the_run
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
+TIMES = ("tokens_sampled", "tokens_trained", "seconds_playing", "seconds_updating")
 TRAINING, HEALTH = REPORTS / "training", ("loss", "entropy", "entropy_loss", "kl", "kl_loss", "grad_norm")
 
 
@@ -97,9 +98,27 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
 
 def training_health() -> pd.DataFrame:
     """Loss, KL, entropy and gradient norm by training step, those that were logged: `step`, and a column for each."""
-    files = sorted(TRAINING.rglob("*.tsv"))
-    curves = [pd.read_csv(path, sep="\t").set_index("step")[path.stem] for path in files if path.stem in HEALTH]
+    curves = _curves(HEALTH)
     return pd.concat(curves, axis=1).reset_index() if curves else pd.DataFrame()
+
+
+def training_time() -> str:
+    """How long the training took, on what, and its tokens a second; "" where it did not say."""
+    curves = {str(curve.name): curve.sum() for curve in _curves(TIMES)}
+    if not curves.keys() >= set(TIMES) or not (ROLLOUTS / MACHINE).exists():
+        return ""
+    sampled, trained, playing, updating = (curves[name] for name in TIMES)
+    return (
+        f"Training took {(playing + updating) / 60:.1f} minutes on {(ROLLOUTS / MACHINE).read_text().strip()}: "
+        f"{playing / 60:.1f} of play at {sampled / playing:,.0f} sampled tokens a second, and {updating / 60:.1f} of updates "
+        f"at {trained / updating:,.0f} tokens a second."
+    )
+
+
+def _curves(names: Collection[str]) -> list[pd.Series]:
+    """Of the training, those that were logged, by step."""
+    files = [path for path in sorted(TRAINING.rglob("*.tsv")) if path.stem in names]
+    return [pd.read_csv(path, sep="\t").set_index("step")[path.stem] for path in files]
 
 
 def held_out(game: NamedGame) -> dict[str, pd.DataFrame]:
@@ -126,7 +145,7 @@ def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) ->
 def provenance(config: Config) -> Provenance:
     """Every parameter, the commit of the code, DVC's hashes of the data and models, and the bills."""
     parameters = dict(flat(config.model_dump(mode="json")))
-    return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills())
+    return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills(), training_time())
 
 
 def _commit() -> str:

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import run_stage
+from slim_rl.runtime.machine import cores, processor
 
 Verdict = Literal["ok", "note", "missing"]
 _GIGABYTE = 10**9
@@ -57,21 +58,13 @@ def _packages() -> Iterator[Row]:
 def _machine() -> Iterator[Row]:
     import psutil
 
-    cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory()
-    yield Row("ok" if cores >= 2 else "note", "cores", f"{cores}, {_processor()}; `processes` is 2 by default")
+    memory = psutil.virtual_memory()
+    yield Row("ok" if cores() >= 2 else "note", "cores", f"{cores()}, {processor()}; `processes` is 2 by default")
     free = memory.available / _GIGABYTE
     text = f"{free:.1f} of {memory.total / _GIGABYTE:.1f} GB are free; the default run needs {_NEEDED_GIGABYTES}"
     yield Row("ok" if free >= _NEEDED_GIGABYTES else "note", "memory", text)
     disk = shutil.disk_usage(".").free / _GIGABYTE
     yield Row("ok" if disk >= 1 else "missing", "disk", f"{disk:.0f} GB are free here")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
 
 
 def _gpu() -> Iterator[Row]:

@@ -27,12 +27,13 @@ from slim_rl.rollout.context import check_context
 from slim_rl.rollout.filters import find_filter
 from slim_rl.rollout.rewards import find_reward
 from slim_rl.rollout.seating import PolicyRules, Seating, checkpoint_makers, service_makers
-from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, began
+from slim_rl.rollout.shards import BEGAN, HELD_OUT_CSV, MACHINE, began
 from slim_rl.rollout.store import Store
 from slim_rl.rollout.tasks import Mixture, TaskFile, tasks_path
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.code import fingerprint, work_root
 from slim_rl.runtime.files import write_text
+from slim_rl.runtime.machine import machine
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters, identity
@@ -97,6 +98,7 @@ async def run(config: Config, team: Team) -> None:
                 bills[TINKER] = {"model": config.tinker_server.base_model, **tinker.bill()}
             Store(folder / "rollouts").publish(ROLLOUTS, bills)
             write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
+            write_text(ROLLOUTS / MACHINE, machine() + "\n")
 
 
 def work(config: Config, games: Games) -> tuple[Path, str]:

@@ -32,6 +32,7 @@ class Provenance:
     """DVC's, of the data and models behind the report, by path."""
     bills: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Calls to paid services, by service and stage."""
+    training_time: str = ""
 
 
 def template(name: str, figure_folder: Path, *folders: Path) -> Template:

@@ -20,7 +20,7 @@ from slim_rl.core.message import Message, ToolCall
 from slim_rl.runtime.files import write_whole
 
 BILLS = "bills.json"
-BEGAN = "began.txt"
+BEGAN, MACHINE = "began.txt", "machine.txt"
 """Beside the shards of a training: when the first one was written."""
 HELD_OUT_CSV = "held_out.csv"
 """Beside the shards of a training: its evaluations on held-out tasks, a row a step."""

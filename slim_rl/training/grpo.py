@@ -86,7 +86,7 @@ class Trainer:
             `snapshots/` a checkpoint of every `config.snapshot_every` steps.
         benchmarks: their metrics are logged with those of the step that follows, and the last ones by themselves.
         team: shares each step's episodes.
-        clock: seconds, for the time between checkpoints.
+        clock: seconds, for the time between checkpoints and what a step takes.
 
     Raises:
         UserError: the advantage estimator does not exist.
@@ -152,7 +152,9 @@ class Trainer:
         config, run = self.config, self.run
         benchmarked = await self._benchmark()
         rollouts = self.folder / "rollouts" / f"step-{run.step:05d}"
+        started = self.clock()
         groups, played = await self._play_groups(rollouts)
+        ended = self.clock()
         metrics = {
             **describe([episode for group in played for episode in group]),
             "groups_dropped": len(played) - len(groups),
@@ -163,6 +165,13 @@ class Trainer:
         trained = sequences(config, groups, run.estimator) if groups else []
         rate = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
         metrics |= await self.backend.update(trained, rate)
+        traces = [trace for group in played for episode in group for trace in episode.traces.values()]
+        metrics |= {
+            "tokens_sampled": sum(map(sum, (trace.loss_mask for trace in traces))),
+            "tokens_trained": sum(len(one.trace.token_ids) for one in trained),
+            "seconds_playing": ended - started,
+            "seconds_updating": self.clock() - ended,
+        }
         if groups:
             metrics |= advantages.metrics(run.estimator)
         return metrics
