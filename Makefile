@@ -11,7 +11,7 @@ GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(
 $(foreach name,$(filter-out $(VARIABLES) MAKE%,$(GIVEN)),$(error there is no variable $(name); there are $(VARIABLES)))
 SETTINGS = $(if $(SET),--set '$(subst ','\'',$(SET))')
 
-.PHONY: help repro real test quick test-slime slime-dir seeds controls compare lint serve clean
+.PHONY: help repro real test quick test-slime slime-dir test-tinker seeds controls compare lint serve clean
 .DELETE_ON_ERROR:
 
 # The targets, each with the first line of what is said above it.
@@ -62,6 +62,17 @@ slime-dir:
 
 .venv/installed-slime: .venv/installed requirements-slime.txt
 	.venv/bin/pip install --quiet --constraint requirements.txt --requirement requirements-slime.txt
+	@touch $@
+
+# The Tinker backend against SkyRL's server on the processor. It needs Python 3.12 and, at first, 7 GB and 20 minutes.
+test-tinker: .venv/skyrl/installed
+	PYTHONPATH=.venv/skyrl/client SKYRL_ENVIRONMENT=.venv/skyrl pytest --numprocesses 0 tests/training/test_skyrl.py
+
+# This server speaks tinker 0.25 alone, so the client has that version beside the environment's packages.
+.venv/skyrl/installed: .venv/installed
+	python3.12 -m venv --clear .venv/skyrl
+	.venv/skyrl/bin/pip install --quiet "skyrl[tinker,jax]==0.4.0" tinker==0.25.0 aiohttp uv
+	.venv/bin/pip install --quiet --no-deps --target .venv/skyrl/client tinker==0.25.0 pyqwest==0.12.0 zstandard==0.25.0 protobuf==7.36.2
 	@touch $@
 
 # Style, the order of the rooms, types.

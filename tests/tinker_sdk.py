@@ -118,7 +118,7 @@ class Service:
     @call("client")
     def create_lora_training_client(self, base_model, rank, seed, train_unembed):
         assert base_model == "Tiny/Qwen3" and not train_unembed
-        return Training(self.server, rank, seed)
+        return (Training if self.server.version == "0.25" else NewTraining)(self.server, rank, seed)
 
     @call("client")
     def create_sampling_client(self, model_path=None, base_model=None):
@@ -152,7 +152,8 @@ class Training:
 
     @call("training")
     def save_weights_for_sampler(self, name, ttl_seconds):
-        path = f"{self.name}/sampler_weights/{name}"
+        kind = "sampler_weights/" * (self.server.version != "0.25")  # SkyRL, for which 0.25 is used, leaves it out
+        path = f"{self.name}/{kind}{name}"
         assert path not in self.server.samplers and ttl_seconds >= 3600
         adapters = {n: w.clone() for n, w in self.weights.state().items()}
         self.server.samplers[path] = copy.deepcopy(self.weights.sampler), adapters, self.rank
@@ -218,35 +219,54 @@ class Sampler:
         return [None, *self.server.logprobs(self.model, prompt).tolist()]
 
 
+class NewTraining(Training):
+    @call("training")
+    def save_weights_external(self, name, ttl_seconds):
+        path = f"{self.name}/external_weights/{name}"
+        self.server.samplers[path] = self.weights.sampler, self.weights.state(), self.rank
+        return SimpleNamespace(path=path)
+
+
 class Rest:
-    """Serves each checkpoint once, over HTTP."""
+    """Its addresses are served over HTTP."""
 
     def __init__(self, server):
         self.server = server
 
     @call("sampling")
-    def get_checkpoint_archive_url_from_tinker_path(self, path):
-        _, adapters, rank = self.server.samplers[path]
-        names = {n: f"base_model.model.{n.replace('.default', '')}" for n in adapters}
-        files = {
-            "adapter_config.json": json.dumps({"r": rank, "lora_alpha": ALPHA, "peft_type": "LORA"}).encode(),
-            "adapter_model.safetensors": tensors_as_bytes({names[n]: w.contiguous() for n, w in adapters.items()}),
-        }
+    def get_external_weights_urls(self, path):
+        return SimpleNamespace(urls=served(self.files(path)))
+
+    @call("sampling")
+    def get_checkpoint_archive_url(self, training_run_id, checkpoint_id):
         packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for name, content in files.items():
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name, content in self.files(f"tinker://{training_run_id}/{checkpoint_id}").items():
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
+        return SimpleNamespace(url=served({"archive": packed.getvalue()})["archive"])
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(packed.getvalue())
+    def files(self, path):
+        _, adapters, rank = self.server.samplers[path]
+        names = {n: f"base_model.model.{n.replace('.default', '')}" for n in adapters}
+        return {
+            "adapter_config.json": json.dumps({"r": rank, "lora_alpha": ALPHA, "peft_type": "LORA"}).encode(),
+            "adapter_model.safetensors": tensors_as_bytes({names[n]: w.contiguous() for n, w in adapters.items()}),
+        }
 
-            def log_message(self, *args): ...
 
-        http = HTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=http.handle_request, daemon=True).start()
-        return SimpleNamespace(url=f"http://127.0.0.1:{http.server_port}/archive")
+def served(files):
+    """The address of each file."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(files[self.path.removeprefix("/")])
+
+        def log_message(self, *args): ...
+
+    http = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    return {name: f"http://127.0.0.1:{http.server_port}/{name}" for name in files}

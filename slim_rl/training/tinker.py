@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +24,7 @@ from threading import Thread
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
@@ -356,13 +357,23 @@ class TinkerBackend:
 
     async def export(self, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
         with stopping(), tempfile.TemporaryDirectory() as temporary:
-            rest = await self._server.call(lambda: self._service.create_rest_client())
-            answer = await self._server.call(
-                lambda: rest.get_checkpoint_archive_url_from_tinker_path(self._sampler_path)
-            )
-            adapter = Path(temporary)
-            await self._server.call(lambda: _download(answer.url, adapter))
+            urls, adapter = await self._adapter_urls(), Path(temporary)
+            await self._server.call(lambda: _download(urls, adapter))
             merge(self._base, adapter, folder, tokenizer)
+
+    async def _adapter_urls(self) -> dict[str, str]:
+        """By the name of a file: an archive, or from 0.28 of the package on the adapter's own files."""
+        rest = await self._server.call(lambda: self._service.create_rest_client())
+        if hasattr(self._trainer, "save_weights_external"):
+            name = f"export-{self._published}"
+            saved = await self._server.call(
+                lambda: self._trainer.save_weights_external(name, ttl_seconds=_SAMPLER_SECONDS)
+            )
+            return (await self._server.call(lambda: rest.get_external_weights_urls(saved.path))).urls
+        # SkyRL leaves out the kind of weights, which the package's own parser of paths wants.
+        run, _, name = self._sampler_path.removeprefix("tinker://").partition("/")
+        answer = await self._server.call(lambda: rest.get_checkpoint_archive_url(run, name))
+        return {"archive.tar": answer.url}
 
 
 @contextmanager
@@ -403,13 +414,15 @@ def _sampled(values: Sequence[float], trace: TokenTrace) -> torch.Tensor:
     return torch.tensor([v for v, sampled in zip(values, trace.loss_mask, strict=True) if sampled])
 
 
-def _download(url: str, folder: Path) -> None:
-    if not url.startswith(("https://", "http://")):
-        raise ValueError(f"{url} is no address to download from")
-    archive = folder / "archive"
-    urllib.request.urlretrieve(url, archive)
-    with tarfile.open(archive) as file:
-        file.extractall(folder, filter="data")
+def _download(urls: Mapping[str, str], folder: Path) -> None:
+    for name, url in urls.items():
+        if not url.startswith(("https://", "http://")):
+            raise ValueError(f"{url} is no address to download from")
+        file = folder / Path(name).name
+        urllib.request.urlretrieve(url, file)
+        if tarfile.is_tarfile(file):
+            with tarfile.open(file) as archive:
+                archive.extractall(folder, filter="data")
 
 
 def merge(base: Path, adapter: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
@@ -419,11 +432,14 @@ def merge(base: Path, adapter: Path, folder: Path, tokenizer: PreTrainedTokenize
         adapter: a folder with PEFT's adapter_config.json and adapter_model.safetensors.
 
     Raises:
-        UserError: the adapter is not one of this checkpoint.
+        UserError: it is none, or not one of this checkpoint.
     """
-    (configured,), (stored,) = (list(adapter.rglob(f"adapter_{n}")) for n in ("config.json", "model.safetensors"))
-    settings, matrices = json.loads(configured.read_text()), load_file(stored)
-    scale = settings["lora_alpha"] / settings["r"]
+    try:
+        (configured,), (stored,) = (list(adapter.rglob(f"adapter_{n}")) for n in ("config.json", "model.safetensors"))
+        settings, matrices = json.loads(configured.read_text()), load_file(stored)
+        scale = settings["lora_alpha"] / settings["r"]
+    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+        raise UserError(f"What the server gave is no LoRA adapter: {type(error).__name__} {error}.") from None
     names = {
         name.removeprefix("base_model.model.").replace(".lora_A", ""): name for name in matrices if ".lora_A." in name
     }

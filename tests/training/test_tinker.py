@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import save as as_bytes
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
@@ -21,7 +22,7 @@ from slim_rl.rollout.tasks import Mixture
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import LoraConfig, TinkerConfig, TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.tinker import TinkerBackend, TinkerServer
+from slim_rl.training.tinker import TinkerBackend, TinkerServer, merge
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
 from tests.settings import merged, setting, tiny
@@ -72,7 +73,7 @@ def train(base, folder, on_step=lambda metrics: None, ledger=None, changes=(), *
         log.append(metrics)
         on_step(metrics)
 
-    asyncio.run(Trainer(config, backend, rollouts, folder).train(noted))
+    asyncio.run(Trainer(config, backend, rollouts, folder, clock=lambda: 0.0).train(noted))
     return log, backend
 
 
@@ -149,7 +150,7 @@ def test_a_run_trains_what_it_samples_and_leaves_a_checkpoint(base, taught, tmp_
     assert f"{bill['calls']} calls" in backend.ledger.status()
 
 
-@pytest.mark.parametrize("moment", ["checkpoint", "rollout"])
+@pytest.mark.parametrize(("moment", "version"), [("checkpoint", "0.25"), ("rollout", "0.38")])
 def test_a_killed_run_goes_on_with_its_numbers_and_pays_for_no_episode_twice(
     base, taught, tmp_path, installed, version, whole, killed, moment
 ):
@@ -226,8 +227,8 @@ def test_a_call_that_hangs_beside_others_costs_its_episode_and_alone_it_stops_th
     over.set()
 
 
-def test_a_failed_step_is_taken_again_from_the_last_state(base, taught, tmp_path, installed, version, whole):
-    server = installed(Server(taught, version))
+def test_a_failed_step_is_taken_again_from_the_last_state(base, taught, tmp_path, installed, whole):
+    server = installed(Server(taught))
 
     def fail_in_the_second_step():
         if server.calls.count("optim_step") == 2:
@@ -267,6 +268,28 @@ def test_what_the_api_cannot_sample_is_refused(base, taught, installed):
         with pytest.raises(UserError, match="temperature 1 and cannot forbid tokens"):
             asyncio.run(backend_of(base).generate([1], sampling))
     assert not server.calls
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "no LoRA adapter"),
+        ({"adapter_config.json": b"{}", "adapter_model.safetensors": b""}, "no LoRA adapter"),
+        (
+            {
+                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
+                "adapter_model.safetensors": as_bytes({"base_model.model.other.lora_A.weight": torch.ones(1, 4)}),
+            },
+            "other.weight fits no weight",
+        ),
+    ],
+)
+def test_an_adapter_that_is_none_of_the_checkpoints_is_told(base, tmp_path, files, words):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        merge(base, tmp_path, tmp_path / "trained")
+    assert not (tmp_path / "trained").exists()
 
 
 HOSTED = {"games": {"kuhn": {"seating": ["policy", "policy"]}}, "model": {"base": "Qwen/Qwen3-8B"}}
