@@ -1,4 +1,4 @@
-"""Stage `analyze`: the report of each game's study, with metrics, figures and tables."""
+"""Stage `analyze`: the report of each game's study, with metrics, figures and tables, and the model's card."""
 
 import json
 import subprocess
@@ -20,6 +20,7 @@ from slim_rl.rollout.shards import BILLS, HELD_OUT_CSV, MACHINE
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.studies import load_study, parameters_of
+from stages.card import model_card
 from stages.dependencies import parameters_of_the_run
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
@@ -40,6 +41,7 @@ def main() -> None:
     if origin.bills:
         metrics["bills"] = plain(origin.bills)
     write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    write_text(REPORTS / "model-card.md", model_card(config, found, origin.commit))
     short = plain({name: summary(one) for name, one in found.items()} if len(games) > 1 else summary(metrics))
     write_text(REPORTS / "summary.json", json.dumps(short, indent=2, allow_nan=False) + "\n")
 

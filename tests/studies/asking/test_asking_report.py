@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from huggingface_hub import ModelCard
 from PIL import Image
 
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.rollout.shards import read_episodes, write_shard
 from slim_rl.studies.asking.boards import sample_of_dialogues, typical_board
 from slim_rl.studies.asking.measures import read_sample
+from stages.card import model_card
 from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, sample, turn, write
 from tests.studies.runs import report_on
 
@@ -112,6 +115,16 @@ def test_metrics(metrics):
     assert {"humans", "bayes"} == metrics["human_boards"].keys()
 
 
+def test_the_card_of_the_model_has_what_the_hub_reads(run, metrics):
+    card = ModelCard.load(run / "reports/model-card.md")
+    [result] = card.data.eval_results
+    assert result.metric_value == round(metrics["trained"]["reward"], 4) and card.data.library_name == "transformers"
+    assert card.data.base_model is None and "made from scratch" in card.text, "tiny is no model of the hub"
+    assert metrics["verdict"] in card.text and f"| base | {metrics['base']['reward']:.3f} | " in card.text
+    named = Config(model={"base": "Qwen/Qwen3-0.6B"}, games=GAMES)
+    assert "\nbase_model: Qwen/Qwen3-0.6B\n" in model_card(named, {"matching": metrics}, "")
+
+
 def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     curves = pd.read_csv(run / "reports/data/training.csv")
     assert list(curves["step"]) == list(range(5))
@@ -138,7 +151,7 @@ def test_same_episodes_same_bytes_in_another_process(run, copy):
     done = subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == 0
     written = contents(run / "reports")
-    assert {path.suffix for path in written} == {".html", ".json", ".csv", ".svg", ".png"}
+    assert {path.suffix for path in written} == {".html", ".json", ".csv", ".svg", ".png", ".md"}
     assert contents(copy / "reports") == written
 
 
