@@ -11,6 +11,8 @@ MAX_CHARACTERS = 100_000
 """Longer text is not read, because the parser's time is not linear in the worst case."""
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^`\n]*$")
 _DEFINES = re.compile(r"^(?:async[ ]+def|def|class)\b", re.MULTILINE)
+_TAG = re.compile(r"^[ \t]*\[(/?PYTHON|BEGIN|DONE)\][ \t]*$", re.MULTILINE)
+"""Code Llama's fences, and those of MBPP's own prompt."""
 _PYTHON = {"python", "python3", "py", "py3", "{.python}"}
 
 
@@ -28,6 +30,8 @@ def program_in(reply: str) -> str | None:
     Returns:
         None if there is none, or several that define nothing.
     """
+    if "```" not in reply and not _is_python(reply):
+        reply = _TAG.sub(lambda tag: "```" if tag[1] in ("/PYTHON", "DONE") else "```python", reply)
     blocks = list(_blocks(reply)) or [("", reply)]
     texts = [text for tag, text in blocks if tag in _PYTHON] or [text for _, text in blocks]
     texts = [text for text in texts if text.strip()]

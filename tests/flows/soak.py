@@ -3,9 +3,9 @@
     python -m tests.flows.soak            # every case, about 2,800 episodes; half an hour
     python -m tests.flows.soak Ctrl-C --boards 4
 
-It prints the table of docs/operations.md: a line for each case. "Bought twice" are replies that were sent and are not in the ledger; a `kill -9` may lose those
-under way, at most eight. "Late" are calls more than three seconds after the stop,
-"repro" those that `dvc repro` makes once the flow has ended well; both leave out the calls that only try the key.
+It prints the table of docs/operations.md: a line for each case. "Bought twice" are replies that were sent and are not in the
+ledger; a `kill -9` may lose those under way, at most eight. "Late" are calls more than three seconds after the stop, "repro"
+those that `dvc repro` makes once the flow has ended well; both leave out the calls that only try the key.
 """
 
 import argparse

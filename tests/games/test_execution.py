@@ -122,6 +122,9 @@ ONE, TWO = "def f(x):\n    return x\n", "def g(x):\n    return f(x)\n"
         (f'```python\n"""\n```\nf(1)\n```\n"""\n{ONE}```\nDone.', f'"""\n```\nf(1)\n```\n"""\n{ONE}'),
         (f"{ONE}```\nThis gives x back.", ONE),
         ("Answer\n```python\nx =", "x ="),
+        (f"Here you are:\n[PYTHON]\n{ONE}[/PYTHON]\n[TESTS]\nassert f(1) == 1\n[/TESTS]", ONE),
+        (f"{ONE}[DONE]\n\nWrite a function that", ONE),
+        (f'x = """\n[PYTHON]\n"""\n{ONE}', f'x = """\n[PYTHON]\n"""\n{ONE}'),
     ],
 )  # fmt: skip
 def test_the_program_in_a_reply(reply, program):
