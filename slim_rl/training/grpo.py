@@ -114,10 +114,7 @@ class Trainer:
             UserError: a filter does not exist, or a game's environment is down.
             Diverged: a log-prob, the gradient or a weight is not finite.
         """
-        state = load_state(self.folder / "state.pt")
-        if state:
-            self.run = Run(**state.pop("run"))
-        await self.backend.load(state)
+        await self._resume()
         config, run = self.config, self.run
         for metrics in run.history:
             on_step(metrics)
@@ -146,6 +143,12 @@ class Trainer:
             await self._save()
             on_step(run.history[-1])
         self.backend.swap_averages()
+
+    async def _resume(self) -> None:
+        state = load_state(self.folder / "state.pt")
+        if state:
+            self.run = Run(**state.pop("run"))
+        await self.backend.load(state)
 
     async def _step(self) -> dict[str, float]:
         """Play groups, compare their episodes, follow the gradient; returns metrics by name."""

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -278,6 +279,24 @@ def uninterrupted(tokenizer, renderer, tmp_path_factory):
     """The log and the model of a whole run."""
     model = tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
     return run(model, renderer, tmp_path_factory.mktemp("whole")), model
+
+
+def test_a_resumed_run_keeps_no_second_copy_of_the_weights(model, renderer, tmp_path, monkeypatch):
+    run(model, renderer, tmp_path, **QUICK | {"steps": 1})
+    read, alive = [], []
+
+    def noted(path):
+        state = load_state(path)
+        read.extend(map(weakref.ref, state["weights"].values()))
+        return state
+
+    def clock():
+        alive.append(sum(weight() is not None for weight in read))
+        return 0.0
+
+    monkeypatch.setattr(grpo, "load_state", noted)
+    run(model, renderer, tmp_path, clock=clock, **QUICK | {"steps": 2})
+    assert read and alive[-1] == 0
 
 
 def test_the_same_seed_gives_the_same_numbers_and_what_was_sampled_is_trained_on(
