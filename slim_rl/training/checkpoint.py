@@ -1,5 +1,6 @@
 """Checkpoints: the state that an interrupted run resumes from, and Hugging Face checkpoint folders."""
 
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from slim_rl.core.errors import Diverged, UserError
@@ -80,16 +82,59 @@ def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokeni
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
 
-    appear(folder, write)
+    _appear(folder, write)
 
 
 def copy_checkpoint(source: Path, folder: Path) -> None:
     """Copy a Hugging Face checkpoint folder; the copy appears by rename. Raises UserError on a full disk."""
-    appear(folder, lambda part: shutil.copytree(source, part))
+    _appear(folder, lambda part: shutil.copytree(source, part))
 
 
-def appear(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write(temporary path)` make a folder and rename it. Raises UserError: it could not be written."""
+def merge_adapter(base: Path, adapter: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
+    """Write the checkpoint `base` with a LoRA adapter added to its weights, W + B A alpha / rank, file by file.
+
+    Args:
+        adapter: a folder with PEFT's adapter_config.json and adapter_model.safetensors.
+
+    Raises:
+        UserError: it is none, or not one of this checkpoint.
+    """
+    try:
+        (configured,), (stored,) = (list(adapter.rglob(f"adapter_{n}")) for n in ("config.json", "model.safetensors"))
+        settings, matrices = json.loads(configured.read_text()), load_file(stored)
+        scale = settings["lora_alpha"] / settings["r"]
+    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+        raise UserError(f"{adapter} has no LoRA adapter: {type(error).__name__} {error}.") from None
+    names = {
+        name.removeprefix("base_model.model.").replace(".lora_A", ""): name for name in matrices if ".lora_A." in name
+    }
+    merged: set[str] = set()
+
+    def write(part: Path) -> None:
+        part.mkdir()
+        for file in base.iterdir():
+            if file.suffix != ".safetensors":
+                shutil.copy(file, part) if file.is_file() else shutil.copytree(file, part / file.name)
+                continue
+            weights = load_file(file)
+            for name in names.keys() & weights.keys():
+                plain = weights[name]
+                try:
+                    down, up = matrices[names[name]], matrices[names[name].replace(".lora_A", ".lora_B")]
+                    weights[name] = (plain.float() + scale * up.float() @ down.float()).to(plain.dtype)
+                except (LookupError, RuntimeError) as error:
+                    raise ValueError(f"the adapter of {name} does not fit: {error}") from None
+                merged.add(name)
+            save_file(weights, part / file.name, {"format": "pt"})
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
+        if missing := sorted(names.keys() - merged) or (not names and ["any layer"]):
+            raise ValueError(f"the adapter of {missing[0]} fits no weight of {base}")
+
+    _appear(folder, write)
+
+
+def _appear(folder: Path, write: Callable[[Path], object]) -> None:
     part = folder.with_name(f".{folder.name}.part")
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)

@@ -7,10 +7,8 @@ the loss of all tokens. All interfaces were read in the source of tinker 0.25.0 
 
 import asyncio
 import inspect
-import json
 import math
 import os
-import shutil
 import tarfile
 import tempfile
 import time
@@ -24,8 +22,6 @@ from threading import Thread
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from slim_rl.core.episode import TokenTrace
@@ -33,7 +29,7 @@ from slim_rl.core.errors import Diverged, UserError, finite
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.players.ledger import Ledger
 from slim_rl.runtime.together import together
-from slim_rl.training.checkpoint import appear
+from slim_rl.training.checkpoint import merge_adapter
 from slim_rl.training.config import TinkerConfig, TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.update import TrainedSequence, logprob_gaps
@@ -359,7 +355,7 @@ class TinkerBackend:
         with stopping(), tempfile.TemporaryDirectory() as temporary:
             urls, adapter = await self._adapter_urls(), Path(temporary)
             await self._server.call(lambda: _download(urls, adapter))
-            merge(self._base, adapter, folder, tokenizer)
+            merge_adapter(self._base, adapter, folder, tokenizer)
 
     async def _adapter_urls(self) -> dict[str, str]:
         """By the name of a file: an archive, or from 0.28 of the package on the adapter's own files."""
@@ -423,43 +419,3 @@ def _download(urls: Mapping[str, str], folder: Path) -> None:
         if tarfile.is_tarfile(file):
             with tarfile.open(file) as archive:
                 archive.extractall(folder, filter="data")
-
-
-def merge(base: Path, adapter: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
-    """Write the checkpoint `base` with a LoRA adapter added to its weights, W + B A alpha / rank, file by file.
-
-    Args:
-        adapter: a folder with PEFT's adapter_config.json and adapter_model.safetensors.
-
-    Raises:
-        UserError: it is none, or not one of this checkpoint.
-    """
-    try:
-        (configured,), (stored,) = (list(adapter.rglob(f"adapter_{n}")) for n in ("config.json", "model.safetensors"))
-        settings, matrices = json.loads(configured.read_text()), load_file(stored)
-        scale = settings["lora_alpha"] / settings["r"]
-    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
-        raise UserError(f"What the server gave is no LoRA adapter: {type(error).__name__} {error}.") from None
-    names = {
-        name.removeprefix("base_model.model.").replace(".lora_A", ""): name for name in matrices if ".lora_A." in name
-    }
-    merged: set[str] = set()
-
-    def write(part: Path) -> None:
-        part.mkdir()
-        for file in base.iterdir():
-            if file.suffix != ".safetensors":
-                shutil.copy(file, part) if file.is_file() else shutil.copytree(file, part / file.name)
-                continue
-            weights = load_file(file)
-            for name in names.keys() & weights.keys():
-                down, up = matrices[names[name]], matrices[names[name].replace(".lora_A", ".lora_B")]
-                weights[name] = (weights[name].float() + scale * up.float() @ down.float()).to(weights[name].dtype)
-                merged.add(name)
-            save_file(weights, part / file.name, {"format": "pt"})
-        if tokenizer is not None:
-            tokenizer.save_pretrained(part)
-        if missing := sorted(names.keys() - merged) or (not names and ["any layer"]):
-            raise ValueError(f"the adapter of {missing[0]} fits no weight of {base}")
-
-    appear(folder, write)

@@ -128,7 +128,9 @@ def test_a_bandit_is_learnt_survives_a_kill_of_both_sides_and_becomes_an_ordinar
     server.kill()
     server.start()
     again, backend = train(server, tmp_path, steps=len(log) + 1)
-    assert again[:-1] == log and again[-1]["reward"] > 0.8, "the server has the weights that were learnt"
+    assert again[:-1] == log and again[-1]["reward"] > log[0]["reward"] + 0.2, (
+        "the server has the weights that were learnt"
+    )
     assert all(metrics["logprob_gap"] < 1e-4 for metrics in again)
 
     asyncio.run(backend.export(tmp_path / "trained"))

@@ -19,10 +19,10 @@ from slim_rl.engines.model import load_model
 from slim_rl.players.ledger import Ledger
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.tasks import Mixture
-from slim_rl.training.checkpoint import save_model
+from slim_rl.training.checkpoint import merge_adapter, save_model
 from slim_rl.training.config import LoraConfig, TinkerConfig, TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.tinker import TinkerBackend, TinkerServer, merge
+from slim_rl.training.tinker import TinkerBackend, TinkerServer
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
 from tests.settings import merged, setting, tiny
@@ -282,13 +282,22 @@ def test_what_the_api_cannot_sample_is_refused(base, taught, installed):
             },
             "other.weight fits no weight",
         ),
+        (
+            {
+                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
+                "adapter_model.safetensors": as_bytes(
+                    {f"base_model.model.model.layers.0.mlp.up_proj.lora_{x}.weight": torch.ones(1, 4) for x in "AB"}
+                ),
+            },
+            "up_proj.weight does not fit",
+        ),
     ],
 )
 def test_an_adapter_that_is_none_of_the_checkpoints_is_told(base, tmp_path, files, words):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words):
-        merge(base, tmp_path, tmp_path / "trained")
+        merge_adapter(base, tmp_path, tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
 
 
