@@ -1,5 +1,5 @@
 # make repro: everything from nothing to reports/report.html. make test: everything the tests need, and the tests.
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version))) python3.11)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export DO_NOT_TRACK = 1
@@ -90,7 +90,7 @@ clean: .venv/installed
 .venv/installed: requirements.txt pyproject.toml
 	@[ ! -L .venv ] || { echo "error: .venv is a link to $$(readlink .venv), and only the folder that has it may replace it; rm .venv, then run make again" >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11, for which the dependencies are pinned; name one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13; name one with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3.11-venv" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv
 	.venv/bin/pip install --quiet --requirement requirements.txt || { echo "error: the dependencies could not be installed; see pip's message above, then run make again" >&2; exit 1; }

@@ -133,7 +133,7 @@ def test_tasks_are_read_in_the_forms_in_which_they_are_published(tmp_path, name,
     if name.endswith(".parquet"):
         pa.parquet.write_table(pa.Table.from_pylist(content), path)
     else:
-        (gzip.open if name.endswith(".gz") else open)(path, "wb").write(content.encode())
+        path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     [task] = load_games({"execution": execution.Parameters(file=path)}, 0)["execution"].taskset.tasks("train", 2)
     assert task.prompt.startswith("Write a function f.") or "Write a function f." in task.prompt
     assert task.state["tests"] == ROW["test_list"] and task.state["setup"] == ""
