@@ -1,7 +1,7 @@
 """Everything that the pipeline can be asked to do, as one command; `slim-rl COMMAND --help` says more.
 
-Exit codes: 0 done; 1 a sentence on standard error says what is wrong; 2 unknown arguments; 130 or a signal: interrupted,
-the same command goes on. `slim-rl run` ends with DVC's code, 255, where a stage failed.
+Exit codes: 0 done; 1 a sentence on standard error says what is wrong, or that it was interrupted and the same command
+goes on; 2 unknown arguments. `slim-rl run` ends with DVC's code, 255, where a stage failed.
 """
 
 import os
