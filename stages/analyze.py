@@ -118,7 +118,7 @@ def training_time() -> str:
 
 
 def _curves(names: Collection[str]) -> list[pd.Series]:
-    """Of the training, those that were logged, by step."""
+    """The curves of the training that were logged, by step."""
     files = [path for path in sorted(TRAINING.rglob("*.tsv")) if path.stem in names]
     return [pd.read_csv(path, sep="\t").set_index("step")[path.stem] for path in files]
 

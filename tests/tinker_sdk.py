@@ -100,7 +100,7 @@ class Server:
         return self.answer("ServiceClient", lambda: Service(self))
 
     def logprobs(self, model, tokens):
-        """Of all tokens but the first."""
+        """Log-probs of all tokens but the first."""
         logits = model(torch.tensor([tokens])).logits[0, :-1].float()
         return torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
 

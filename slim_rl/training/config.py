@@ -158,13 +158,13 @@ class TinkerConfig(Section):
     key is in the environment, TINKER_API_KEY."""
 
     base_url: str | None = Field(None, pattern=r"^https?://[^\s@]+$")
-    """Of a server of one's own, which may need no key; null: the hosted service."""
+    """URL of a server of one's own, which may need no key; null: the hosted service."""
     base_model: str | None = None
     """The server's name for the model; null: `model.base`."""
     rank: int = Field(32, ge=1)
-    """Of the adapters, which all linear layers get but the head."""
+    """Rank of the adapters; all linear layers but the head have one."""
     seed: int | None = Field(None, ge=0)
-    """Of the adapters' first weights; null: `seed`."""
+    """Seed of the adapters' first weights; null: `seed`."""
     deadline_seconds: float = Field(600.0, gt=0)
     """Time limit of one call. An episode is then played again; a training step ends the run, which can be resumed."""
     price: TinkerPrice | None = None

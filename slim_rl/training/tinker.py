@@ -310,7 +310,7 @@ class TinkerBackend:
         self.ledger.add(calls=1, trained_tokens=tokens, dollars=dollars)
 
     def _trained_logprobs(self, output: Any, traces: Sequence[TokenTrace]) -> torch.Tensor:
-        """Of the sampled tokens, before the step. Raises Diverged."""
+        """The log-probs of the sampled tokens before the step. Raises Diverged."""
         try:
             rows = [[0.0, *result["logprobs"].tolist()] for result in output.loss_fn_outputs]
             new = torch.cat([_sampled(row, trace) for row, trace in zip(rows, traces, strict=True)])
@@ -321,7 +321,7 @@ class TinkerBackend:
         return new
 
     async def _reference_logprobs(self, traces: Sequence[TokenTrace]) -> torch.Tensor:
-        """Of the sampled tokens under the base model."""
+        """The log-probs of the sampled tokens under the base model."""
         if self._reference is None:
             self._reference = await self._server.call(
                 lambda: self._service.create_sampling_client(base_model=self._tinker.base_model)

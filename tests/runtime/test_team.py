@@ -62,7 +62,7 @@ def weights(folder):
 
 
 def distance(one, other, start=None):
-    """Of two models, as a share of the way that `one` went from `start`, or of its length."""
+    """Distance of two models, as a share of the way that `one` went from `start`, or of its length."""
     begin = weights(start) if start else 0
     return float((weights(one) - weights(other)).norm() / (weights(one) - begin).norm())
 

@@ -43,7 +43,7 @@ DOCUMENTED = ["--partial-rollout", "--use-rollout-routing-replay", "--rollout-to
 
 
 def parameters_of(profile, monkeypatch, **slime):
-    """Those of params.yaml with a profile laid over it."""
+    """The parameters of params.yaml with a profile laid over it."""
     monkeypatch.chdir(ROOT)
     values = composed(profile)
     values["slime"] = {**values.get("slime", {}), "directory": SLIME_DIR, **slime}

@@ -52,7 +52,7 @@ def open_page(browser, report):
 
 
 def serious_violations(page):
-    """Of the rules of accessibility that axe-core knows."""
+    """Violations of the rules of accessibility that axe-core knows."""
     from axe_playwright_python.sync_playwright import Axe
 
     for details in page.locator("details").all():

@@ -34,7 +34,7 @@ def test_paid_runs_that_differ_only_in_their_seed_are_pooled(tmp_path):
 
 
 def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
-    """Of the study asking, whose tables over training are drawn."""
+    """In the study asking, whose tables over training are drawn."""
     numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.93, "useful_base": 1,
                "useful_trained": 2.7, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.01, "over_asking_on": 0.02,
                "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "rank_unknown": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip

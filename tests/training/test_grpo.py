@@ -77,7 +77,7 @@ def run(
 
 
 def logprobs(model, trace):
-    """Of the sampled tokens, one dialogue at a time."""
+    """Log-probs of the sampled tokens, one dialogue at a time."""
     ids, mask = torch.tensor([trace.token_ids]), torch.tensor(trace.loss_mask[1:], dtype=torch.bool)
     return torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[mask, 0]
 

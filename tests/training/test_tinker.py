@@ -97,7 +97,7 @@ def whole(base, taught, tmp_path_factory):
     ],
 )
 def test_the_gradient_is_that_of_the_local_backend(model, sequences, tmp_path, installed, loss_scale, average_over, kl):
-    """Of a policy that has left the base model. Two seats of an episode, clipped tokens, advantages for each token."""
+    """For a policy that has left the base model. Two seats of an episode, clipped tokens, advantages for each token."""
     lora = LoraConfig(rank=4, alpha=ALPHA)
     weights = Weights(copy.deepcopy(model), lora=lora, seed=3)
     drawn = torch.Generator().manual_seed(0)

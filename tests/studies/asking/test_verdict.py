@@ -183,7 +183,7 @@ def test_a_model_has_no_regret_to_itself(tmp_path):
     [(-0.004, "two hand-written rules does better (0.924 against 0.920)"), (0, "does about as well"), (0.02, None)],
 )
 def test_two_rules_without_training_are_named_with_what_they_earn(over, says):
-    """Of two runs with the same numbers, so that the intervals are points."""
+    """Two runs with the same numbers, so that the intervals are points."""
     numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.95, "useful_base": 1,
                "useful_trained": 2.7, "truncated_base": 0, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.03,
                "over_asking_on": 0.02, "over_asking_unknown": over, "room": 0.13, "leak": 0, "choice": 0.02, "rank": 0.7,
