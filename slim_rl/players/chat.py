@@ -7,7 +7,6 @@ down all callers.
 import asyncio
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from slim_rl.players.config import ServiceConfig
 from slim_rl.players.failures import Failure, Failures
 from slim_rl.players.ledger import Call, Ledger
 from slim_rl.players.limits import Limits
+from slim_rl.runtime.keys import read_key
 from slim_rl.runtime.retry import retry
 
 _MAY_FAIL = 10
@@ -327,9 +327,7 @@ def _text(content: Any) -> str | None:
 def _read_key(name: str, config: ServiceConfig) -> str:
     """The service's key; "" for a server that needs none."""
     variable = config.key_variable
-    key = os.environ.get(variable, "").strip() if variable else ""
+    key = read_key(variable) if variable else ""
     if variable and not key and (config.base_url == OPENAI or variable != _OPENAI_KEY):
         raise UserError(f"services.{name} needs a key: set the environment variable {variable}.")
-    if not all("!" <= letter <= "~" for letter in key):
-        raise UserError(f"The environment variable {variable} holds a character that no key has; set it again.")
     return key

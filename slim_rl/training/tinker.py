@@ -28,6 +28,7 @@ from slim_rl.core.episode import TokenTrace
 from slim_rl.core.errors import Diverged, UserError, finite
 from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.players.ledger import Ledger
+from slim_rl.runtime.keys import read_key
 from slim_rl.runtime.together import together
 from slim_rl.training.checkpoint import merge_adapter
 from slim_rl.training.config import TinkerConfig, TrainConfig
@@ -46,8 +47,8 @@ _ADAM = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
 """As `LocalBackend`'s; the package's own eps is 1e-12."""
 
 
-class _NoAnswer(EngineFailed):
-    """None came in time."""
+class _Silence(EngineFailed):
+    """A call was not answered, nor any other since an earlier one that was not."""
 
 
 class TinkerServer:
@@ -61,7 +62,7 @@ class TinkerServer:
 
     def __init__(self, config: TinkerConfig):
         self._config = config
-        self._key = os.environ.get(KEY_VARIABLE, "").strip() or (_OWN_SERVER_KEY if config.base_url else "")
+        self._key = read_key(KEY_VARIABLE) or (_OWN_SERVER_KEY if config.base_url else "")
         os.environ.setdefault("TINKER_TELEMETRY", "0")
         try:
             import tinker
@@ -72,19 +73,18 @@ class TinkerServer:
         # They name methods that 0.25 does not have.
         warnings.filterwarnings("ignore", "DEPRECATED: ", FutureWarning)
         self.sdk: Any = tinker
-        self.answered_at = -math.inf
-        """When a call was last answered, by the monotonic clock, seconds."""
+        self._answered_at, self._silent_at = -math.inf, math.inf
         self._where = f"The Tinker server at {config.base_url}" if config.base_url else "Tinker"
 
-    async def service(self) -> Any:
+    async def service(self, seconds: float | None = None) -> Any:
         """A session with the server."""
         address = {"base_url": self._config.base_url} if self._config.base_url else {}
-        return await self.call(lambda: self.sdk.ServiceClient(api_key=self._key, **address))
+        return await self.call(lambda: self.sdk.ServiceClient(api_key=self._key, **address), seconds)
 
     async def check(self) -> None:
         """Ask for the models that can be trained, which costs nothing. Raises UserError: the server cannot be used."""
         with stopping("Nothing has been paid"):
-            service = await self.service()
+            service = await self.service(_CHECK_SECONDS)
             answer = await self.call(lambda: service.get_server_capabilities(), _CHECK_SECONDS)
         names = [str(model.model_name) for model in answer.supported_models]
         if names and self._config.base_model not in names:
@@ -99,21 +99,32 @@ class TinkerServer:
             UserError: the key, the credit, the permission or the request is wrong.
             EngineFailed: no answer in time, or another error.
         """
-        seconds = min(seconds or math.inf, self._config.deadline_seconds)
+        seconds, began_at = min(seconds or math.inf, self._config.deadline_seconds), time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 answer = await _result(_in_thread(submit))
         except TimeoutError:
-            raise _NoAnswer(
+            kind = _Silence if self._answered_at < self._silent_at < began_at else EngineFailed
+            self._silent_at = time.monotonic()
+            raise kind(
                 f"{self._where} gave no answer in {seconds:g} s (tinker.deadline_seconds). It is down or crowded, or the "
                 "account has no credit, for which the package waits"
             ) from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            raise EngineFailed(f"{self._where}: the package cancelled the call") from None
         except Exception as error:  # the package raises many kinds; none says what the user can do
             raise self._sorted(error) from None
-        self.answered_at = time.monotonic()
+        self._answered_at = time.monotonic()
         return answer
 
-    def _sorted(self, error: Exception) -> Exception:
+    def _sorted(self, error: BaseException) -> Exception:
+        chain = [error]
+        while earlier := chain[-1].__cause__ or chain[-1].__context__:
+            chain.append(earlier)
+        # What the server said may be behind a mistake of the package.
+        error = next((one for one in chain if hasattr(one, "status_code")), error)
         status = getattr(error, "status_code", None)
         text = " ".join(str(error).replace(self._key, "***").split())[:300]
         reason = f"{self._where}: {type(error).__name__}: {text}"
@@ -184,7 +195,7 @@ class TinkerBackend:
     async def _sample(self, prompt_tokens: int, most_tokens: int, submit: Callable[[], Any]) -> Any:
         """A call that is paid by tokens. It is in the ledger before it is sent, with the most that it can cost."""
         self._afford(self.ledger.most_dollars(prompt_tokens, most_tokens))
-        call, began_at = self.ledger.begin(prompt_tokens, most_tokens), time.monotonic()
+        call = self.ledger.begin(prompt_tokens, most_tokens)
         try:
             answer = await self._server.call(submit)
         except UserError:
@@ -192,7 +203,7 @@ class TinkerBackend:
             raise
         except EngineFailed as error:
             call.unseen(failed_calls=1)
-            if isinstance(error, _NoAnswer) and self._server.answered_at < began_at:  # nor did another call
+            if isinstance(error, _Silence):
                 raise UserError(f"{error}. {_GOES_ON}.") from None
             raise
         sequences = getattr(answer, "sequences", None)
