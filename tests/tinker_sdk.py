@@ -33,13 +33,14 @@ class Awaited:
     """A future as 0.38 returns it, and 0.25 in training."""
 
     def __init__(self, work):
-        self._future = Future()
+        self._future, self.awaited = Future(), False
         try:
             self._future.set_result(work())
         except Exception as error:
             self._future.set_exception(error)
 
     async def _wait(self):
+        self.awaited = True
         return self._future.result()
 
     def __await__(self):
@@ -60,7 +61,10 @@ def call(kind):
             work = lambda: server.answer(method.__name__, lambda: method(self, *args, **options))  # noqa: E731
             if server.version == "0.25" and kind != "training":
                 return work() if kind == "client" else concurrent(work)
-            return Awaited(work)
+            future = Awaited(work)
+            if method.__name__ == "forward_backward":
+                server.gradient = future
+            return future
 
         return called
 
@@ -183,6 +187,7 @@ class Training:
 
     @call("training")
     def optim_step(self, adam):
+        assert self.server.gradient.awaited, "SkyRL takes requests of different kinds in any order"
         weights = self.weights.trained
         self.server.gradients.append({n: w.grad.clone() for n, w in weights.items()})
         norm = torch.nn.utils.clip_grad_norm_(weights.values(), adam.grad_clip_norm)

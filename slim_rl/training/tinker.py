@@ -284,15 +284,13 @@ class TinkerBackend:
         )
         clip = {"clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high}
         self._pay_training(sum(len(trace.token_ids) - 1 for trace in traces))
-        output, stepped = await self._server.call(
-            lambda: (self._trainer.forward_backward(data, "ppo", clip), self._trainer.optim_step(adam))
-        )
-        new = self._trained_logprobs(output, traces)
-        gaps = {}
+        # One after the other: SkyRL may take a step first that was sent along with its gradient.
+        output = await self._server.call(lambda: self._trainer.forward_backward(data, "ppo", clip))
+        new, gaps = self._trained_logprobs(output, traces), dict[str, float]()
         if first:  # later ones differ because the weights have changed
-            gaps = logprob_gaps(
-                [(new - old).abs().numpy()], config.max_logprob_gap, "Is tinker.base_model the model in model.base?"
-            )
+            advice = "Is tinker.base_model the model in model.base?"
+            gaps = logprob_gaps([(new - old).abs().numpy()], config.max_logprob_gap, advice)
+        stepped = await self._server.call(lambda: self._trainer.optim_step(adam))
         losses, ratio = policy_loss(new, old, gains, config.clip_low, config.clip_high), (new - old).exp()
         outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
         means_of = {"clipped_fraction": outside, "entropy": -new}
@@ -409,8 +407,6 @@ def _in_thread(call: Callable[[], Any]) -> "Future[Any]":
 
 async def _result(value: Any) -> Any:
     """0.25 returns clients and futures of two kinds, later versions awaitable futures of everything."""
-    if isinstance(value, tuple):
-        return [await _result(one) for one in value]
     if isinstance(value, Future):
         return await _result(await asyncio.wrap_future(value))
     return await _result(await value) if inspect.isawaitable(value) else value
@@ -423,8 +419,6 @@ def _sampled(values: Sequence[float], trace: TokenTrace) -> torch.Tensor:
 
 def _download(urls: Mapping[str, str], folder: Path) -> None:
     for name, url in urls.items():
-        if not url.startswith(("https://", "http://")):
-            raise ValueError(f"{url} is no address to download from")
         file = folder / Path(name).name
         urllib.request.urlretrieve(url, file)
         if tarfile.is_tarfile(file):

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from slim_rl.core.episode import TokenTrace
+from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.model import load_model
@@ -25,7 +26,7 @@ from slim_rl.runtime.process import end, wait_until
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import LoraConfig, TinkerConfig, TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.tinker import TinkerBackend
+from slim_rl.training.tinker import TinkerBackend, TinkerServer
 from slim_rl.training.update import TrainedSequence, update
 from slim_rl.training.weights import Weights
 from tests.settings import setting
@@ -87,11 +88,13 @@ def no_key(monkeypatch):
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
 
 
+def settings(server, **changes):
+    options = {"base_url": server.url, "base_model": str(server.base), "rank": 16, "seed": 3, "loss_scale": "mean"}
+    return TinkerConfig(**options | changes)
+
+
 def backend_of(server, config):
-    tinker = TinkerConfig(
-        base_url=server.url, base_model=str(server.base), rank=16, seed=3, loss_scale="mean", deadline_seconds=300.0
-    )
-    return TinkerBackend(config, tinker, server.base, 128, Ledger(None, None, "train"))
+    return TinkerBackend(config, settings(server), server.base, 128, Ledger(None, None, "train"))
 
 
 def train(server, folder, stops=lambda metrics: False, **changes):
@@ -170,3 +173,9 @@ def test_an_update_has_the_loss_and_the_gradient_norm_of_the_local_backend(serve
         metrics = asyncio.run(backend.update(batch, 0.0))
         for name in ("loss", "grad_norm", "clipped_fraction", "logprob_gap_mean"):
             assert metrics[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
+
+
+def test_the_models_of_the_server_are_known_before_a_run(server):
+    asyncio.run(TinkerServer(settings(server)).check())
+    with pytest.raises(UserError, match=r"cannot train other, but .*; set tinker\.base_model"):
+        asyncio.run(TinkerServer(settings(server, base_model="other")).check())
