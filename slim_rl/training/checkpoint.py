@@ -18,6 +18,8 @@ from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.team import Team
 
 _DIVERGED = "diverged.txt"
+_MORE_THAN_PAIRS = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "modules_to_save")
+"""What PEFT's configuration calls adapters that are not W + B A alpha / rank everywhere."""
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -103,11 +105,15 @@ def merge_adapter(base: Path, adapter: Path, folder: Path, tokenizer: PreTrained
         (configured,), (stored,) = (list(adapter.rglob(f"adapter_{n}")) for n in ("config.json", "model.safetensors"))
         settings, matrices = json.loads(configured.read_text()), load_file(stored)
         scale = settings["lora_alpha"] / settings["r"]
+        downs = {name for name in matrices if ".lora_A." in name}
+        # Nothing that was trained is left out without a word.
+        odd = [name for name in _MORE_THAN_PAIRS if settings.get(name)]
+        odd += sorted(matrices.keys() - downs - {name.replace(".lora_A", ".lora_B") for name in downs})
+        if odd:
+            raise ValueError(f"{odd[0]} cannot be merged")
     except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
         raise UserError(f"{adapter} has no LoRA adapter: {type(error).__name__} {error}.") from None
-    names = {
-        name.removeprefix("base_model.model.").replace(".lora_A", ""): name for name in matrices if ".lora_A." in name
-    }
+    names = {name.removeprefix("base_model.model.").replace(".lora_A", ""): name for name in downs}
     merged: set[str] = set()
 
     def write(part: Path) -> None:

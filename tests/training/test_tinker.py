@@ -296,6 +296,26 @@ def test_what_the_api_cannot_sample_is_refused(base, taught, installed):
             },
             "up_proj.weight does not fit",
         ),
+        (
+            {
+                "adapter_config.json": b'{"r": 1, "lora_alpha": 32, "use_dora": true}',
+                "adapter_model.safetensors": as_bytes({}),
+            },
+            "use_dora",
+        ),
+        (
+            {
+                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
+                "adapter_model.safetensors": as_bytes(
+                    {
+                        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight": torch.ones(n, m)
+                        for x, n, m in (("A", 1, 128), ("B", 128, 1))
+                    }
+                    | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1, 4)}
+                ),
+            },
+            "embed_tokens.lora_embedding_A",
+        ),
     ],
 )
 def test_an_adapter_that_is_none_of_the_checkpoints_is_told(base, tmp_path, files, words):
