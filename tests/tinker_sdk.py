@@ -121,7 +121,8 @@ class Service:
 
     @call("client")
     def create_lora_training_client(self, base_model, rank, seed, train_unembed):
-        assert base_model == "Tiny/Qwen3" and not train_unembed
+        assert base_model == "Tiny/Qwen3" and not train_unembed and 0 <= seed < 2**31
+        self.server.seed = seed
         return (Training if self.server.version == "0.25" else NewTraining)(self.server, rank, seed)
 
     @call("client")

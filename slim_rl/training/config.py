@@ -160,7 +160,8 @@ class TinkerConfig(Section):
     base_url: str | None = Field(None, pattern=r"^https?://[^\s@]+$")
     """URL of a server of one's own, which may need no key; null: the hosted service."""
     base_model: str | None = None
-    """The server's name for the model; null: `model.base`."""
+    """The server's name for the model; null: `model.base`. Nothing can check that both have the same weights, and the adapter
+    is merged into those of `model.base`."""
     rank: int = Field(32, ge=1)
     """Rank of the adapters; all linear layers but the head have one."""
     seed: int | None = Field(None, ge=0)

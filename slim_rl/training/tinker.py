@@ -42,6 +42,8 @@ _DAY_SECONDS = 24 * 3600
 _STATE_SECONDS, _SAMPLER_SECONDS = 7 * _DAY_SECONDS, _DAY_SECONDS
 """How long the service keeps what a training resumes from, and the weights of a step. It charges for storage."""
 _CHECK_SECONDS = 60.0
+_SEEDS = 2**31 - 1
+"""The largest seed; SkyRL draws its own from these."""
 _GOES_ON = "The same command goes on from the last state"
 _ADAM = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
 """As `LocalBackend`'s; the package's own eps is 1e-12."""
@@ -68,6 +70,10 @@ class TinkerServer:
             import tinker
         except ImportError:
             raise UserError("train.backend: tinker needs the package tinker: pip install tinker==0.38.0.") from None
+        if not config.base_url and os.environ.get("TINKER_BASE_URL"):
+            raise UserError(
+                "TINKER_BASE_URL is set, which names a server for all programs: set tinker.base_url, or unset it."
+            )
         if not self._key:
             raise UserError(f"train.backend: tinker needs a key: set the environment variable {KEY_VARIABLE}.")
         # They name methods that 0.25 does not have.
@@ -172,7 +178,7 @@ class TinkerBackend:
             raise UserError("train.backend: tinker samples at temperature 1 and cannot forbid tokens.")
         parameters = self._sdk.SamplingParams(
             max_tokens=sampling.max_new_tokens,
-            seed=sampling.seed & 0x7FFFFFFF,
+            seed=sampling.seed & _SEEDS,
             stop=list(sampling.stop_token_ids),
             temperature=1.0,
         )
@@ -225,7 +231,7 @@ class TinkerBackend:
     async def load(self, state: dict[str, Any] | None) -> None:
         with stopping():
             self._service = await self._server.service()
-            settings = {"rank": self._tinker.rank, "seed": self._tinker.seed}
+            settings = {"rank": self._tinker.rank, "seed": (self._tinker.seed or 0) & _SEEDS}
             # Without the head, which many models share with the embeddings.
             self._trainer = await self._server.call(
                 lambda: self._service.create_lora_training_client(
@@ -288,7 +294,7 @@ class TinkerBackend:
         output = await self._server.call(lambda: self._trainer.forward_backward(data, "ppo", clip))
         new, gaps = self._trained_logprobs(output, traces), dict[str, float]()
         if first:  # later ones differ because the weights have changed
-            advice = "Is tinker.base_model the model in model.base?"
+            advice = "The server samples from other weights than it trains, or in another precision."
             gaps = logprob_gaps([(new - old).abs().numpy()], config.max_logprob_gap, advice)
         stepped = await self._server.call(lambda: self._trainer.optim_step(adam))
         losses, ratio = policy_loss(new, old, gains, config.clip_low, config.clip_high), (new - old).exp()

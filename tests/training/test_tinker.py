@@ -267,6 +267,12 @@ def test_other_log_probs_than_the_rollouts_end_the_training_before_its_step_is_k
     assert not server.states and not (tmp_path / "state.pt").exists()
 
 
+def test_a_seed_of_any_size_is_one_that_a_server_takes(base, taught, installed):
+    server = installed(Server(taught))
+    asyncio.run(backend_of(base, seed=2**70 + 5).load(None))
+    assert server.seed == 5
+
+
 def test_what_the_api_cannot_sample_is_refused(base, taught, installed):
     server = installed(Server(taught))
     for sampling in (Sampling(4, temperature=0.5), Sampling(4, forbidden_token_ids=(1,))):
@@ -362,6 +368,10 @@ def test_a_missing_package_or_key_and_a_model_that_the_server_does_not_have(taug
         asyncio.run(TinkerServer(TinkerConfig(base_model="other")).check())
     monkeypatch.setenv("TINKER_API_KEY", f"{KEY}\n{KEY}")
     with pytest.raises(UserError, match="TINKER_API_KEY holds a character that no key has"):
+        TinkerServer(config)
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"TINKER_BASE_URL.*tinker\.base_url"):
+        patch.setenv("TINKER_BASE_URL", "http://elsewhere")
         TinkerServer(config)
     monkeypatch.delenv("TINKER_API_KEY")
     with pytest.raises(UserError, match="set the environment variable TINKER_API_KEY"):
