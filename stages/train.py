@@ -124,11 +124,13 @@ def remote_inputs(config: Config) -> dict[str, Any]:
     return identity({name: inputs[name] for name in sections if name in inputs})
 
 
-async def backend_of(config: Config, ledger: Ledger, team: Team) -> tuple[LocalBackend | TinkerBackend, Any]:
+async def backend_of(
+    config: Config, folder: Path, ledger: Ledger, team: Team
+) -> tuple[LocalBackend | TinkerBackend, Any]:
     """What trains, and the tokenizer. The ledger counts what a Tinker server does."""
     if config.train.backend == "tinker":
         base, tokens = checkpoint_folder(str(BASE)), config.model.context_tokens
-        return TinkerBackend(config.train, config.tinker_server, base, tokens, ledger), load_tokenizer(BASE)
+        return TinkerBackend(config.train, config.tinker_server, base, folder, tokens, ledger), load_tokenizer(BASE)
     model, tokenizer = load_model(BASE)
     dtype, why = await team.lead(choose(config.model.computes_in, model.config))
     if team.leads:
@@ -140,7 +142,7 @@ async def backend_of(config: Config, ledger: Ledger, team: Team) -> tuple[LocalB
 async def train_here(
     config: Config, games: Games, tasks: Tasks, folder: Path, services: Services, ledger: Ledger, team: Team
 ) -> None:
-    backend, tokenizer = await backend_of(config, ledger, team)
+    backend, tokenizer = await backend_of(config, folder, ledger, team)
     engine = backend.engine
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():

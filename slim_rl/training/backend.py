@@ -24,8 +24,12 @@ class Backend(Protocol):
     def engine(self) -> Engine:
         """Samples from the policy as the last update left it."""
 
-    async def load(self, state: dict[str, Any] | None) -> None:
-        """Begin with what `save` returned, or with the first weights. Called once, before all others."""
+    async def load(self, state: dict[str, Any] | None, ended: bool = False) -> None:
+        """Begin with what `save` returned, or with the first weights. Called once, before all others.
+
+        Args:
+            ended: all steps have been taken; no more is asked for than `export`.
+        """
 
     async def update(self, sequences: Sequence[TrainedSequence], learning_rate: float) -> dict[str, float]:
         """Follow the gradient; without sequences there is none. Returns metrics by name.
@@ -59,7 +63,7 @@ class LocalBackend:
         self.averages = _copied(weights) if config.averaging_decay else {}
         self.optimizers = make_optimizers(config, weights)
 
-    async def load(self, state: dict[str, Any] | None) -> None:
+    async def load(self, state: dict[str, Any] | None, ended: bool = False) -> None:
         if state:
             restore(state, self.weights, self.optimizers)
             self.averages = state["averages"]

@@ -148,7 +148,7 @@ class Trainer:
         state = load_state(self.folder / "state.pt")
         if state:
             self.run = Run(**state.pop("run"))
-        await self.backend.load(state)
+        await self.backend.load(state, ended=self.run.step >= self.config.steps and not self.benchmarks)
 
     async def _step(self) -> dict[str, float]:
         """Play groups, compare their episodes, follow the gradient; returns metrics by name."""

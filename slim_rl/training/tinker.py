@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import math
 import os
+import re
 import tarfile
 import tempfile
 import time
@@ -30,7 +31,7 @@ from slim_rl.engines.engine import EngineFailed, Generation, Sampling
 from slim_rl.players.ledger import Ledger
 from slim_rl.runtime.keys import read_key
 from slim_rl.runtime.together import together
-from slim_rl.training.checkpoint import merge_adapter
+from slim_rl.training.checkpoint import copy_checkpoint, merge_adapter
 from slim_rl.training.config import TinkerConfig, TrainConfig
 from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
 from slim_rl.training.update import TrainedSequence, logprob_gaps
@@ -151,11 +152,20 @@ class TinkerBackend:
     Args:
         tinker: with its `base_model` and `seed`.
         base: the checkpoint that the server trains, into which the adapter is merged in the end.
+        folder: keeps the adapter that was merged, which outlives the server's.
         ledger: counts tokens and dollars.
     """
 
-    def __init__(self, config: TrainConfig, tinker: TinkerConfig, base: Path, max_context_tokens: int, ledger: Ledger):
-        self._config, self._tinker, self._base, self.ledger = config, tinker, base, ledger
+    def __init__(
+        self,
+        config: TrainConfig,
+        tinker: TinkerConfig,
+        base: Path,
+        folder: Path,
+        max_context_tokens: int,
+        ledger: Ledger,
+    ):
+        self._config, self._tinker, self._base, self._folder, self.ledger = config, tinker, base, folder, ledger
         self.max_context_tokens = max_context_tokens
         self._server = TinkerServer(tinker)
         self._sdk = self._server.sdk
@@ -163,7 +173,7 @@ class TinkerBackend:
         self._trainer: Any = None
         self._sampler: Any = None
         self._reference: Any = None
-        self._sampler_path = ""
+        self._state_path = self._sampler_path = ""
         self._published = self._saves = 0
 
     @property
@@ -228,7 +238,15 @@ class TinkerBackend:
 
     # The backend
 
-    async def load(self, state: dict[str, Any] | None) -> None:
+    @property
+    def _adapter(self) -> Path:
+        """Where the adapter of the last state is kept."""
+        return self._folder / f"adapter-{re.sub(r'[^0-9A-Za-z]+', '-', self._state_path)}"
+
+    async def load(self, state: dict[str, Any] | None, ended: bool = False) -> None:
+        self._state_path = state["path"] if state else ""
+        if ended and self._adapter.is_dir():
+            return
         with stopping():
             self._service = await self._server.service()
             settings = {"rank": self._tinker.rank, "seed": (self._tinker.seed or 0) & _SEEDS}
@@ -361,6 +379,7 @@ class TinkerBackend:
         name = f"state-{self._saves}"
         with stopping():
             saved = await self._server.call(lambda: self._trainer.save_state(name, ttl_seconds=_STATE_SECONDS))
+        self._state_path = saved.path
         return {"path": saved.path}
 
     def swap_averages(self) -> None:
@@ -368,9 +387,13 @@ class TinkerBackend:
 
     async def export(self, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
         with stopping(), tempfile.TemporaryDirectory() as temporary:
-            urls, adapter = await self._adapter_urls(), Path(temporary)
-            await self._server.call(lambda: _download(urls, adapter))
+            adapter = self._adapter
+            if not adapter.is_dir():
+                urls, adapter = await self._adapter_urls(), Path(temporary)
+                await self._server.call(lambda: _download(urls, adapter))
             merge_adapter(self._base, adapter, folder, tokenizer)
+            if adapter != self._adapter:
+                copy_checkpoint(adapter, self._adapter)
 
     async def _adapter_urls(self) -> dict[str, str]:
         """By the name of a file: an archive, or from 0.28 of the package on the adapter's own files."""

@@ -94,7 +94,9 @@ def settings(server, **changes):
 
 
 def backend_of(server, config):
-    return TinkerBackend(config, settings(server), server.base, 128, Ledger(None, None, "train"))
+    return TinkerBackend(
+        config, settings(server), server.base, server.folder / "adapters", 128, Ledger(None, None, "train")
+    )
 
 
 def train(server, folder, stops=lambda metrics: False, **changes):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
 from slim_rl.config import Config
@@ -58,16 +59,16 @@ def base(taught, tmp_path_factory):
     return folder
 
 
-def backend_of(base, train=TrainConfig(), ledger=None, **tinker):  # noqa: B008
+def backend_of(base, train=TrainConfig(), ledger=None, folder=Path("none"), **tinker):  # noqa: B008
     options = {"base_model": "Tiny/Qwen3", "rank": 4, "seed": 3, "price": PRICE, **tinker}
     config = TinkerConfig(**options)
-    return TinkerBackend(train, config, base, 128, ledger or Ledger(None, config.price, "train"))
+    return TinkerBackend(train, config, base, folder, 128, ledger or Ledger(None, config.price, "train"))
 
 
 def train(base, folder, on_step=lambda metrics: None, ledger=None, changes=(), **tinker):
     """The log of a run that plays Kuhn poker with itself."""
     at, log, config = setting("kuhn"), [], TrainConfig(**{**SMALL, **dict(changes)})
-    backend = backend_of(base, config, ledger, **tinker)
+    backend = backend_of(base, config, ledger, folder, **tinker)
     seating = Seating({"kuhn": at.game}, {"policy": PolicyRules(at.renderer, 12, 1.0).maker(backend)}, 0)
     rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16, paid=True)
 
@@ -243,6 +244,22 @@ def test_a_failed_step_is_taken_again_from_the_last_state(base, taught, tmp_path
     with pytest.raises(UserError, match=r"poisoned.*same command goes on from the last state"):
         train(base, tmp_path / "failed")
     assert train(base, tmp_path / "failed")[0] == whole[0]
+
+
+def test_a_finished_training_is_exported_again_when_the_server_has_forgotten_it(base, taught, tmp_path, installed):
+    """After a change of code, say, and a week."""
+    server = installed(Server(taught))
+    logs = []
+    for folder in ("first", "again"):
+        log, backend = train(base, tmp_path / "run")
+        asyncio.run(backend.export(tmp_path / folder))
+        logs.append(log)
+        server.states.clear(), server.samplers.clear()
+    assert logs[0] == logs[1] and server.calls.count("create_lora_training_client") == 1
+    first, again = (load_file(tmp_path / folder / "model.safetensors") for folder in ("first", "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    with pytest.raises(UserError, match="A state is kept for 7 days"):
+        train(base, tmp_path / "run", changes={"steps": 3})
 
 
 def test_the_budget_stops_a_run_before_it_is_exceeded_and_a_larger_one_goes_on(
