@@ -276,6 +276,7 @@ class TinkerBackend:
         if not sequences:
             return {}
         count, steps = self._config.minibatches, list[dict[str, float]]()
+        self._afford(self._training_dollars(sequences))  # all of it: the part of a step that was taken is not kept
         with stopping():
             for i in range(count):
                 if part := [s for s in sequences if s.episode % count == i]:
@@ -307,7 +308,8 @@ class TinkerBackend:
             learning_rate=rate, weight_decay=config.weight_decay, grad_clip_norm=config.max_grad_norm, **_ADAM
         )
         clip = {"clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high}
-        self._pay_training(sum(len(trace.token_ids) - 1 for trace in traces))
+        self._afford(self._training_dollars(part))  # the base model may have been paid in between
+        self.ledger.add(calls=1, trained_tokens=_trained_tokens(part), dollars=self._training_dollars(part))
         # One after the other: SkyRL may take a step first that was sent along with its gradient.
         output = await self._server.call(lambda: self._trainer.forward_backward(data, "ppo", clip))
         new, gaps = self._trained_logprobs(output, traces), dict[str, float]()
@@ -337,10 +339,8 @@ class TinkerBackend:
         prompt = self._sdk.ModelInput.from_ints(trace.token_ids[:-1])
         return self._sdk.Datum(model_input=prompt, loss_fn_inputs=inputs)
 
-    def _pay_training(self, tokens: int) -> None:
-        dollars = tokens * self._tinker.price.train / 1e6 if self._tinker.price else 0.0
-        self._afford(dollars)
-        self.ledger.add(calls=1, trained_tokens=tokens, dollars=dollars)
+    def _training_dollars(self, sequences: Sequence[TrainedSequence]) -> float:
+        return _trained_tokens(sequences) * self._tinker.price.train / 1e6 if self._tinker.price else 0.0
 
     def _trained_logprobs(self, output: Any, traces: Sequence[TokenTrace]) -> torch.Tensor:
         """The log-probs of the sampled tokens before the step. Raises Diverged."""
@@ -439,6 +439,10 @@ async def _result(value: Any) -> Any:
     if isinstance(value, Future):
         return await _result(await asyncio.wrap_future(value))
     return await _result(await value) if inspect.isawaitable(value) else value
+
+
+def _trained_tokens(sequences: Sequence[TrainedSequence]) -> int:
+    return sum(len(sequence.trace.token_ids) - 1 for sequence in sequences)
 
 
 def _sampled(values: Sequence[float], trace: TokenTrace) -> torch.Tensor:

@@ -277,6 +277,17 @@ def test_the_budget_stops_a_run_before_it_is_exceeded_and_a_larger_one_goes_on(
     assert backend.ledger.totals["trained_tokens"] == whole[1].totals["trained_tokens"]
 
 
+def test_no_part_of_a_step_is_trained_that_the_budget_has_no_room_for(base, taught, tmp_path, installed):
+    installed(Server(taught))
+    _, backend = train(base, tmp_path / "whole", changes={"steps": 1})
+    bill = backend.ledger.totals
+    short = bill["dollars"] - 0.3 * bill["trained_tokens"] * PRICE["train"] / 1e6
+    server = installed(Server(taught))
+    with pytest.raises(UserError, match="max_cost_dollars"):
+        train(base, tmp_path / "short", changes={"steps": 1, "minibatches": 2}, max_cost_dollars=short)
+    assert "optim_step" not in server.calls
+
+
 def test_other_log_probs_than_the_rollouts_end_the_training_before_its_step_is_kept(base, taught, tmp_path, installed):
     server = installed(Server(taught, shift=0.5))
     with pytest.raises(UserError, match=r"differ from the rollout's by 0\.5 .*max_logprob_gap"):
