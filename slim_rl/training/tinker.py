@@ -319,11 +319,11 @@ class TinkerBackend:
         stepped = await self._server.call(lambda: self._trainer.optim_step(adam))
         losses, ratio = policy_loss(new, old, gains, config.clip_low, config.clip_high), (new - old).exp()
         outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
-        means_of = {"clipped_fraction": outside, "entropy": -new}
+        measures = {"clipped_fraction": outside, "entropy": -new}
         if reference is not None:
-            means_of["kl"] = kl_estimate(new, reference, config.kl_estimator)
-            losses = losses + config.kl_coefficient * means_of["kl"]
-        metrics = {name: float((value * weights).sum()) for name, value in {"loss": losses, **means_of}.items()}
+            measures["kl"] = kl_estimate(new, reference, config.kl_estimator)
+            losses = losses + config.kl_coefficient * measures["kl"]
+        metrics = {name: float((value * weights).sum()) for name, value in {"loss": losses, **measures}.items()}
         norms = [v for name, v in (getattr(stepped, "metrics", None) or {}).items() if "grad_norm" in name]
         return metrics | ({"grad_norm": float(norms[0])} if norms else {}) | gaps
 
