@@ -34,7 +34,7 @@ FAULTS = (
 )  # fmt: skip
 AT_ONCE = 8
 FLOW = [sys.executable, "-m", "flows.evaluation"]
-STAGE = ["dvc", "repro", "--single-item", "evaluate"]
+STAGE = ["dvc", "repro", "--single-item", "--force", "--no-run-cache", "evaluate"]
 
 
 class Soak:
