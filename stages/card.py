@@ -20,7 +20,7 @@ def model_card(config: Config, metrics: Mapping[str, Mapping[str, Any]], commit:
         metrics: of each game's study, by the game's name.
         commit: of the code.
     """
-    base = config.tinker_server.base_model if config.train.backend == "tinker" else config.model.base
+    base = (config.train.backend == "tinker" and config.tinker_server.base_model) or config.model.base
     rewards = {
         game: {name: of_player for name in PLAYERS if "reward" in (of_player := found.get(name) or {})}
         for game, found in metrics.items()
