@@ -5,6 +5,7 @@ tokenizer's chat template. The library also has Llama 3.2; reading its template 
 """
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,7 +87,9 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Format:
         UserError: the tokenizer has no chat template, or one that cannot be continued turn by turn.
     """
     if not isinstance(tokenizer.model_max_length, int | float):
-        raise UserError(f"model_max_length is {tokenizer.model_max_length!r} in tokenizer_config.json, not a number.")
+        raise UserError(
+            f"model_max_length is {reprlib.repr(tokenizer.model_max_length)} in tokenizer_config.json, not a number."
+        )
     found, encoder = markers(tokenizer), Cutting(tokenizer)
     if all(marker in found for marker in _QWEN3):
         qwen = Qwen3Format(encoder, found, thinking)
