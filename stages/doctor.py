@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from slim_rl.config import load_config
+from slim_rl.config import PATH, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.machine import cores, processor
@@ -112,7 +112,7 @@ def _workspace() -> Iterator[Row]:
         yield Row("note", "folder", "no params.yaml here; `slim-rl init DIR` makes a folder to work in")
         return
     try:
-        config = load_config()
+        config = load_config(PATH)
     except UserError as error:
         yield Row("missing", "params.yaml", str(error))
         return

@@ -60,6 +60,8 @@ def main() -> None:
             code = process.wait()
         finally:
             end(process, STAGE_GRACE_SECONDS)
+    if not (code or name or options.dvc):
+        print("The report is reports/report.html.")
     sys.exit(code)
 
 

@@ -56,7 +56,7 @@ def test_the_wheel_makes_a_folder_and_runs_a_game_that_lies_in_it(installed, tmp
     (study / "params.yaml").write_text(yaml.safe_dump({"games": games, "processes": 1, **TINY}))
     done = run("slim-rl", "run", cwd=study, **there)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "guess" in (study / "reports/report.html").read_text()
+    assert "guess" in (study / "reports/report.html").read_text() and "report is reports/report.html" in done.stdout
     listed = (study / "data/code/train.txt").read_text()
     assert "module guess " in listed and "module slim_rl.rollout.play " in listed
     again = run("slim-rl", "init", "study", cwd=tmp_path, **there)
