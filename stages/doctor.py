@@ -108,6 +108,8 @@ def _surroundings() -> Iterator[Row]:
 
 
 def _workspace() -> Iterator[Row]:
+    if not os.access(".", os.W_OK):
+        yield Row("missing", "folder", "it cannot be written")
     if not Path("params.yaml").is_file():
         yield Row("note", "folder", "no params.yaml here; `slim-rl init DIR` makes a folder to work in")
         return

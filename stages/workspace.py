@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slim_rl.config import PATH, RUN, Config, checked, composed, load_config
+from slim_rl.core.errors import UserError
 from slim_rl.runtime.files import write_text
 from stages import ready
 from stages.dependencies import RUN_VARIABLE, write_run
@@ -21,9 +22,16 @@ def sole_run(log: Callable[[str], None]) -> Iterator[int]:
 
     The operating system holds the lock. Child processes that inherit the descriptor hold it too, so it ends with
     the last of them, however they end.
+
+    Raises:
+        UserError: the folder cannot be written.
     """
-    LOCK.parent.mkdir(exist_ok=True)
-    with LOCK.open("w") as lock:
+    try:
+        LOCK.parent.mkdir(exist_ok=True)
+        opened = LOCK.open("w")
+    except OSError as error:
+        raise UserError(f"The folder {Path.cwd()} cannot be written: {error.strerror}.") from None
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

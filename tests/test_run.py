@@ -84,6 +84,12 @@ def test_a_second_run_waits_for_the_first(workspace):
     second.stdout.close()
 
 
+def test_a_folder_that_cannot_be_written_is_a_sentence(workspace):
+    (workspace / ".work").touch()  # as nobody else can stop root
+    with pytest.raises(UserError, match=r"The folder .* cannot be written"), sole_run(print):
+        pass
+
+
 @pytest.fixture
 def fake_dvc(workspace, monkeypatch):
     """Puts a `dvc` on the path that records its arguments and the parameters of the run, and then runs `then`; in a git

@@ -238,6 +238,8 @@ def _reading(path: Path) -> Iterator[None]:
     """Raises UserError where a file is no whole shard."""
     try:
         yield
+    except FileNotFoundError:
+        raise UserError(f"{path} is gone: a run under way has put it together with others. Read again.") from None
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
