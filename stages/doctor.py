@@ -82,19 +82,21 @@ def _gpu() -> Iterator[Row]:
 def _programs() -> Iterator[Row]:
     from slim_rl.sandbox.local import namespaces_work
 
-    for name, why in (("git", "DVC's experiments"), ("dvc", "every run")):
-        yield Row("ok", name, shutil.which(name) or "") if _which(name) else Row("missing", name, f"{why} need it")
+    git, dvc = shutil.which("git"), shutil.which("dvc") or shutil.which("dvc", path=Path(sys.executable).parent)
+    yield Row("ok" if git else "note", "git", git or "not installed; only experiments (`make seeds`) need it")
+    yield Row("ok" if dvc else "missing", "dvc", dvc or "not installed; every run needs it: pip install dvc")
     try:
-        text = "with bubblewrap's namespaces" if namespaces_work() else "without namespaces; bubblewrap would add them"
+        if namespaces_work():
+            text = "with bubblewrap's namespaces"
+        elif shutil.which("bwrap"):
+            text = "with Landlock and seccomp; bubblewrap is installed, but may not make namespaces here"
+        else:
+            text = "with Landlock and seccomp; bubblewrap, which is not installed, would add namespaces"
         yield Row("ok", "sandbox", text)
-    except UserError as error:
+    except (UserError, OSError) as error:
         yield Row("note", "sandbox", f"none, so games that run programs cannot be played here: {error}")
     if not shutil.which("chromium"):
         yield Row("note", "Chromium", "not installed; only tests of the report need it")
-
-
-def _which(name: str) -> bool:
-    return bool(shutil.which(name) or (Path(sys.executable).parent / name).exists())
 
 
 def _surroundings() -> Iterator[Row]:

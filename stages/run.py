@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -83,6 +84,8 @@ def finished(experiment: str) -> bool:
     Raises:
         UserError: DVC has one of this name with other code or parameters than the workspace has now; or git has no commit.
     """
+    if not shutil.which("git"):
+        raise UserError("An experiment needs git, which is not installed; without --experiment a run does not need it.")
     git = partial(subprocess.run, capture_output=True, text=True)
     asked = git(["git", "rev-parse", "HEAD"])
     if asked.returncode != 0:

@@ -249,4 +249,5 @@ def _bubblewrap() -> list[str]:
     """A command that runs what follows in namespaces of its own, with no files but Python's."""
     visible = [_PYTHON, _FOLDER, *_READABLE]
     binds = [word for path in visible if os.path.exists(path) for word in ("--ro-bind", path, path)]
-    return ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/", *binds]
+    bwrap = shutil.which("bwrap") or "bwrap"
+    return [bwrap, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/", *binds]
