@@ -69,6 +69,11 @@ def _instruction(code: int, value: int = 0, if_true: int = 0, if_false: int = 0)
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
+def _when(test: int, value: int, then: bytes) -> bytes:
+    """`then`, where what was loaded last passes a test."""
+    return _instruction(test, value, 0, len(then) // 8) + then
+
+
 def _program(pure: bool) -> bytes:
     """The seccomp filter, as BPF."""
     refuse, allow, kill = (_instruction(_RETURN, action) for action in (_REFUSE, _ALLOW, _KILL))
@@ -77,27 +82,23 @@ def _program(pure: bool) -> bytes:
         return _instruction(_LOAD, _ARGUMENTS + 8 * number)  # its lower 32 bits
 
     def only(values: tuple[int, ...]) -> bytes:
-        tests = (_instruction(_JUMP_EQUAL, v, len(values) - i) for i, v in enumerate(values))
-        return argument(1) + b"".join(tests) + refuse + allow
+        return argument(1) + b"".join(_when(_JUMP_EQUAL, value, allow) for value in values) + refuse
 
     def without(number: int, bits: int) -> bytes:
-        return argument(number) + _instruction(_JUMP_ANY_BIT, bits, 0, 1) + refuse + allow
+        return argument(number) + _when(_JUMP_ANY_BIT, bits, refuse) + allow
 
-    parts = [
-        _instruction(_LOAD, _ARCHITECTURE),
-        _instruction(_JUMP_EQUAL, _X86_64, 1) + kill,
-        _instruction(_LOAD, _NUMBER),
-        _instruction(_JUMP_AT_LEAST, _X32, 0, 1) + kill,
-    ]
-    special = {_OPEN: without(1, _WRITING), _OPENAT: without(2, _WRITING), _IOCTL: only(_IOCTLS), _FCNTL: only(_FCNTLS)}
+    calls = {_ALLOWED[name]: allow for name in (_PURE if pure else _ALLOWED)}
     if pure:
-        special = dict.fromkeys((*special, _READLINK, *(_ALLOWED[name] for name in _PURE_REFUSED)), refuse)
-        special |= dict.fromkeys((_MMAP, _MPROTECT), without(2, _EXECUTABLE))
-    for call, body in special.items():
-        parts.append(_instruction(_JUMP_EQUAL, call, 0, len(body) // 8) + body)
-    numbers = sorted(_ALLOWED[name] for name in (_PURE if pure else _ALLOWED))
-    parts += [_instruction(_JUMP_EQUAL, call, len(numbers) - i) for i, call in enumerate(numbers)]
-    return b"".join(parts) + (kill if pure else refuse) + allow
+        calls |= dict.fromkeys((_OPEN, _OPENAT, _IOCTL, _FCNTL, _READLINK), refuse)
+        calls |= {_ALLOWED[name]: refuse for name in _PURE_REFUSED}
+        calls |= dict.fromkeys((_MMAP, _MPROTECT), without(2, _EXECUTABLE))
+    else:
+        calls |= {_OPEN: without(1, _WRITING), _OPENAT: without(2, _WRITING)}
+        calls |= {_IOCTL: only(_IOCTLS), _FCNTL: only(_FCNTLS)}
+    other_machine = _instruction(_LOAD, _ARCHITECTURE) + _instruction(_JUMP_EQUAL, _X86_64, 1) + kill
+    x32 = _instruction(_LOAD, _NUMBER) + _when(_JUMP_AT_LEAST, _X32, kill)
+    tests = b"".join(_when(_JUMP_EQUAL, call, then) for call, then in calls.items())
+    return other_machine + x32 + tests + (kill if pure else refuse)
 
 
 class Confinement:

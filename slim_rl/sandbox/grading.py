@@ -2,9 +2,6 @@
 
 The expected values never enter the sandbox that runs the program. So it does not matter what a program does to its
 interpreter: to pass, it has to print the right values, and it can only compute them.
-
-The rule for results that are no literals (own classes, `Counter`, infinite numbers): they are wrong, and counted as
-`unreadable`. Of MBPP's 974 reference solutions, docs/sandbox.md says how many this concerns.
 """
 
 import ast
@@ -12,13 +9,16 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from slim_rl.sandbox import Run, Sandbox
 from slim_rl.sandbox.program import Unreadable, literal_in, syntax_of
 
 Verdict = Literal["right", "wrong", "raised", "unreadable"]
-"""`raised`: there is no result. `unreadable`: the result is no literal."""
+"""`raised`: there is no result. `unreadable`: the result is no literal (an own class, `Counter`, an infinite number), which
+is wrong, too; docs/sandbox.md says how many of MBPP's reference solutions this concerns."""
+Case = tuple[str, Any]
+"""A call, "f(1, 2)", and what it should return."""
 MAX_CALLS = 1000
 """A `check` that calls its candidate more often has failed."""
 CHECK_LIMITS = 10
@@ -27,14 +27,6 @@ CHECK_LIMITS = 10
 
 class TestFailed(Exception):
     """A test failed for a reason of its own, so it says nothing of the program."""
-
-
-class Case(NamedTuple):
-    """A call and what it should return."""
-
-    call: str
-    """An expression: "f(1, 2)"."""
-    expected: Any
 
 
 @dataclass(frozen=True)
@@ -63,11 +55,10 @@ def _case(text: str) -> Case:
         body = syntax_of(text.strip()).body
     except Unreadable as error:
         raise ValueError(f"{text!r} is not a statement: {error}") from None
-    if len(body) == 1 and isinstance(body[0], ast.Assert) and isinstance(body[0].test, ast.Compare):
-        compared = body[0].test
-        if len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq) and isinstance(compared.left, ast.Call):
+    match body:
+        case [ast.Assert(ast.Compare(ast.Call() as call, [ast.Eq()], [expected]))]:
             with suppress(Unreadable):
-                return Case(ast.unparse(compared.left), literal_in(ast.unparse(compared.comparators[0])))
+                return ast.unparse(call), literal_in(ast.unparse(expected))
     raise ValueError(f"{text!r} is not of the form `assert f(...) == literal`")
 
 
@@ -78,8 +69,8 @@ async def grade(sandbox: Sandbox, program: str, cases: Sequence[Case], setup: st
         setup: run after the program and before the calls.
         seconds: for all of it.
     """
-    run, results = await _results(sandbox, [program, setup], [case.call for case in cases], seconds)
-    return Grade(run, tuple(_verdict(text, case.expected) for text, case in zip(results, cases, strict=True)))
+    run, results = await _results(sandbox, [program, setup], [call for call, _ in cases], seconds)
+    return Grade(run, tuple(_verdict(text, value) for text, (_, value) in zip(results, cases, strict=True)))
 
 
 def _verdict(result: str | None, expected: Any) -> Verdict:

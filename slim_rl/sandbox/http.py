@@ -32,53 +32,39 @@ class _Answer(BaseModel):
     run_result: _Result | None = None
 
 
-class HttpRunner:
-    """A server at `url`, with at most `workers` calls at once."""
-
-    def __init__(self, url: str, workers: int):
-        self._url = f"{url.rstrip('/')}/run_code"
-        self._free = asyncio.Semaphore(workers)
-
-    async def run(self, source: str, stdin: str, seconds: float, interpreter: int = 0) -> Run:
-        """See `Sandbox.run`."""
-        body = {
-            "code": source.encode(errors="replace").decode(),
-            "language": "python",
-            "stdin": stdin.encode(errors="replace").decode(),
-            "run_timeout": seconds,
-            "memory_limit_MB": MEMORY_BYTES >> 20,
-        }
-        time_limit = asyncio.timeout(seconds + GRACE_SECONDS)
-        session = aiohttp.ClientSession(raise_for_status=True)
-        try:
-            async with self._free, time_limit, session, session.post(self._url, json=body) as reply:
-                text = await reply.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return Run("failed", errors=f"{type(error).__name__}: {error}")
-        try:
-            answer = _Answer.model_validate(json.loads(text))
-        except ValueError as error:
-            return Run("failed", errors=f"not an answer of /run_code: {error}")
-        return _run(answer)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
-
-
-def _run(answer: _Answer) -> Run:
+async def run_on_server(url: str, source: str, stdin: str, seconds: float) -> Run:
+    """See `Sandbox.run`."""
+    body = {
+        "code": _clean(source),
+        "language": "python",
+        "stdin": _clean(stdin),
+        "run_timeout": seconds,
+        "memory_limit_MB": MEMORY_BYTES >> 20,
+    }
+    time_limit, session = asyncio.timeout(seconds + GRACE_SECONDS), aiohttp.ClientSession(raise_for_status=True)
+    try:
+        async with time_limit, session, session.post(f"{url.rstrip('/')}/run_code", json=body) as reply:
+            answer = _Answer.model_validate(json.loads(await reply.read()))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return Run("failed", errors=f"{type(error).__name__}: {error}")
+    except ValueError as error:
+        return Run("failed", errors=f"not an answer of /run_code: {error}")
     result = answer.run_result
     if answer.status == "SandboxError" or result is None:
         return Run("failed", errors=answer.message or answer.status)
-    output, errors = ((text or "").encode(errors="replace").decode() for text in (result.stdout, result.stderr))
-    seconds = result.execution_time or 0.0
+    output, errors, code = _clean(result.stdout or ""), _clean(result.stderr or ""), result.return_code
+    taken = result.execution_time or 0.0
     if result.status == "TimeLimitExceeded":
-        return Run("timeout", output, seconds, errors)
-    if result.return_code is None:
+        return Run("timeout", output, taken, errors)
+    if code is None:
         return Run("failed", errors=f"no return code: {answer.message or result.status}")
-    if len(output.encode()) > OUTPUT_BYTES:
-        return Run("killed", output[:OUTPUT_BYTES], seconds, errors)
-    if result.return_code == 0:
-        return Run("ok", output, seconds, errors)
-    if result.return_code < 0:
-        return Run("killed", output, seconds, errors)
-    return Run("syntax" if _SYNTAX.match(errors) else "error", output, seconds, errors)
+    if code < 0 or len(output.encode()) > OUTPUT_BYTES:
+        return Run("killed", output[:OUTPUT_BYTES], taken, errors)
+    if code == 0:
+        return Run("ok", output, taken, errors)
+    return Run("syntax" if _SYNTAX.match(errors) else "error", output, taken, errors)
+
+
+def _clean(text: str) -> str:
+    """Text with "?" for what UTF-8 cannot hold."""
+    return text.encode(errors="replace").decode()

@@ -4,7 +4,6 @@ Of what a program does, only its exit status, its bytes and its time are believe
 a zygote where they work. They hide files, processes and networks; Landlock and seccomp hold with or without them.
 """
 
-import asyncio
 import os
 import select
 import shutil
@@ -14,10 +13,8 @@ import struct
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import cache, partial
-from itertools import chain
+from functools import cache
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
@@ -28,19 +25,10 @@ GRACE_SECONDS = 10.0
 """How much longer than the program's limit a zygote may take to answer, before it counts as broken."""
 ERROR_BYTES = 4096
 """How much of standard error is kept."""
-PURE_RUNS = 500
-"""A zygote of pure programs is replaced after as many, by one with another hash seed and other addresses."""
 
 _FOLDER = str(Path(__file__).parent)
 _PYTHON = os.path.realpath(sys.executable)
 _READABLE = [f"{sys.base_prefix}/lib", "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
-_START = """
-import sys
-sys.path.insert(0, {!r})
-import zygote
-del sys.path[0]
-zygote.main({!r}, {!r})
-"""
 _PROBE = """
 import ctypes, os
 try:
@@ -48,58 +36,16 @@ try:
 except PermissionError:
     print(ctypes.CDLL(None).socket(2, 1, 0))
 """
+_PURE_PROBE = f"import os, time\nif abs(time.time() - {time.time()}) > 1e6: os.getpid()"
 _PROBES = {
     False: (_PROBE, "ok", "-1\n", "a program could open a folder or a socket"),
-    True: (
-        f"import os, time\nif abs(time.time() - {time.time()}) > 1e6: os.getpid()",
-        "killed",
-        "",
-        "a program could read a clock or its number",
-    ),
+    True: (_PURE_PROBE, "killed", "", "a program could read a clock or its number"),
 }
 """By whether programs are pure: a program, how it must end, and what is said if it does not."""
 
 
 class Broken(Exception):
     """A zygote ended or does not answer."""
-
-
-class LocalRunner:
-    """Zygotes, started when they are needed; see `Sandbox`."""
-
-    def __init__(self, workers: int, namespaces: bool | None, interpreters: int | None):
-        self._namespaces, self._pure = namespaces, interpreters is not None
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
-        self._free: list[list[Zygote]] = [[] for _ in range(interpreters or 1)]
-
-    async def run(self, source: str, stdin: str, seconds: float, interpreter: int) -> Run:
-        """See `Sandbox.run`."""
-        work = partial(self._run, source, stdin, seconds, self._free[interpreter])
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def _run(self, source: str, stdin: str, seconds: float, free: "list[Zygote]") -> Run:
-        zygote: Zygote | None = None
-        try:
-            with suppress(IndexError):
-                zygote = free.pop()
-            if zygote is None:
-                with_namespaces = namespaces_work() if self._namespaces is None else self._namespaces
-                zygote = Zygote(with_namespaces, self._pure)
-            run = zygote.run(source, stdin, seconds)
-        except Broken as error:
-            if zygote is not None:
-                zygote.close()
-            return Run("failed", errors=str(error))
-        if self._pure and zygote.runs >= PURE_RUNS:
-            zygote.close()
-        else:
-            free.append(zygote)
-        return run
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        for zygote in chain(*self._free):
-            zygote.close()
 
 
 @cache
@@ -129,9 +75,9 @@ class Zygote:
     def __init__(self, namespaces: bool, pure: bool):
         self.runs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [_PYTHON, "-P", "-s", "-S", "-c", _START.format(_FOLDER, _READABLE, pure)]
+        command = [_PYTHON, "-s", "-S", f"{_FOLDER}/zygote.py", "pure" if pure else "plain", *_READABLE]
         self._process = subprocess.Popen(
-            [*(_bubblewrap() if namespaces else []), *command],
+            [*_bubblewrap(), *command] if namespaces else command,
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -154,13 +100,10 @@ class Zygote:
         self.runs += 1
         with ExitStack() as ours, ExitStack() as theirs:
             pipes = [_pipe(ours, theirs) for _ in range(3)]
-            texts = [
-                _file(source.encode(errors="surrogatepass"), theirs),
-                _file(stdin.encode(errors="replace"), theirs),
-            ]
+            texts = source.encode(errors="surrogatepass"), stdin.encode(errors="replace")
+            files = [*(_file(text, theirs) for text in texts), *(theirs_end for _, theirs_end in pipes)]
             try:
-                request = REQUEST.pack(seconds, MEMORY_BYTES)
-                socket.send_fds(self._socket, [request], [*texts, *(theirs_end for _, theirs_end in pipes)])
+                socket.send_fds(self._socket, [REQUEST.pack(seconds, MEMORY_BYTES)], files)
             except OSError:
                 raise self._broken() from None
             theirs.close()
@@ -186,8 +129,11 @@ class Zygote:
                 texts[pipe] += data[: room[pipe] - len(texts[pipe])]
             full = len(texts[pipes[0]]) > OUTPUT_BYTES
             if self._socket.fileno() in ready:
-                exit_status, taken = self._exit_status(), time.monotonic() - started
                 poll.unregister(self._socket)
+                try:
+                    exit_status, taken = ENDED.unpack(self._socket.recv(ENDED.size))[0], time.monotonic() - started
+                except (OSError, struct.error):
+                    raise self._broken() from None
             elif exit_status is not None and not ready:
                 break
             elif exit_status is None and left == 0 and fate:
@@ -199,12 +145,6 @@ class Zygote:
         output, errors, before = (bytes(text) for text in texts.values())
         fate = "killed" if full else fate or _fate(exit_status, before)
         return Run(fate, output[:OUTPUT_BYTES].decode(errors="replace"), taken, errors.decode(errors="replace"))
-
-    def _exit_status(self) -> int:
-        try:
-            return ENDED.unpack(self._socket.recv(ENDED.size))[0]
-        except (OSError, struct.error):
-            raise self._broken() from None
 
     def _broken(self) -> Broken:
         self._process.kill()

@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 import confine
 from protocol import ENDED, FILES, KILL, NOT_COMPILED, NOT_CONFINED, REQUEST
 
+del sys.path[0]  # this folder: programs shall not import it
+
 PRELOADED = (
     "__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "cmath", "collections.abc", "contextlib", "copy",
     "dataclasses", "datetime", "decimal", "encodings.ascii", "encodings.latin_1", "enum", "fractions", "functools", "hashlib",
@@ -146,7 +148,11 @@ def _execute(code: types.CodeType, objects: Iterable[object]) -> int:
     try:
         exec(code, module.__dict__)
     except SystemExit as error:
-        status = _exit_code(error)
+        if isinstance(error.code, int | None):
+            status = int(error.code or 0) & 255
+        else:
+            status = 1
+            print(error.code, file=sys.stderr)
     except BaseException as error:
         status = 1
         own = error.__traceback__.tb_next if error.__traceback__ else None
@@ -157,8 +163,5 @@ def _execute(code: types.CodeType, objects: Iterable[object]) -> int:
     return status
 
 
-def _exit_code(error: SystemExit) -> int:
-    if error.code is None or isinstance(error.code, int):
-        return int(error.code or 0) & 255
-    print(error.code, file=sys.stderr)
-    return 1
+if __name__ == "__main__":
+    main(readable=sys.argv[2:], pure=sys.argv[1] == "pure")
