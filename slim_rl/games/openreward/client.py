@@ -1,4 +1,4 @@
-"""The Open Reward Standard over HTTP: one connection, and one session of an environment.
+"""The Open Reward Standard over HTTP: one session on a server, and the environment of a task in it.
 
 Whose fault a failure is:
 
@@ -14,11 +14,11 @@ not repeated; with the name, the same run is picked up again.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import aiohttp
 from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
@@ -35,7 +35,7 @@ SILENCE_SECONDS = 30.0
 PING_SECONDS = 10.0
 """A server closes sessions that are silent for 900 s, also those of a killed client."""
 _TRIES = 5
-_PASSING = (429, 502, 503, 504)
+_PASSING, _GONE = (429, 502, 503, 504), (404, 410)
 _LINE_BYTES = 2**22
 _DRAIN_SECONDS = 1.0
 
@@ -72,27 +72,21 @@ class Terminal(BaseModel):
 class ServiceFailed(GameFailed):
     """The server gave no answer, or one that is no success; `status` is that of HTTP, 0 without an answer."""
 
-    def __init__(self, reason: str, status: int = 0):
+    def __init__(self, reason: str, status: int = 0, starting: bool = False):
         super().__init__(reason)
-        self.status = status
+        self.status, self.starting = status, starting
 
     @property
     def gone(self) -> bool:
         """The server does not know the session or the path."""
-        return self.status in (404, 410)
+        return self.status in _GONE
 
 
-class _Refused(Exception):
-    """An HTTP status that is no success."""
+class Session:
+    """A session on a server, over a connection of its own. A context manager that opens and closes it.
 
-    def __init__(self, status: int, detail: str, starting: bool):
-        super().__init__(f"{status} {detail}".strip()[:300])
-        self.status, self.starting = status, starting
-
-
-class Connection:
-    """An HTTP connection to a server; an async context manager. Its key goes to this server alone: redirections are
-    not followed."""
+    Its key goes to this server alone: redirections are not followed. Everything here raises GameFailed and UserError.
+    """
 
     def __init__(self, address: Address):
         self.address = address
@@ -101,103 +95,40 @@ class Connection:
             headers["X-Deployment"] = address.deployment
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS)
         self._http = aiohttp.ClientSession(headers=headers, timeout=timeout, read_bufsize=_LINE_BYTES)
+        self._sid: str | None = None
+        self._environment = ""
+        self._pinging: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Connection":
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
+        await self.close()
 
-    async def ask(self, method: str, path: str, body: Any = None, session: str | None = None, kind: Any = Any) -> Any:
-        """The JSON of this kind that answers a request which may be repeated.
-
-        Raises:
-            GameFailed, UserError
-        """
-
-        async def once() -> Any:
-            async with self._request(method, path, body, session) as response:
-                await _check(response)
-                return _read(kind, path, await response.read())
-
-        return await self._repeated(path, once, lambda: True)
-
-    async def stream(self, path: str, body: Any, session: str | None = None, kind: Any = Any) -> tuple[str | None, Any]:
-        """A run that is started once: its `task_id`, and the joined `chunk` and `end` events as JSON of this kind.
-
-        Raises:
-            GameFailed, UserError
-        """
-        run: str | None = None
-
-        async def once() -> Any:
-            nonlocal run
-            parts: list[str] = []
-            async with self._request("POST", path, {**body, "task_id": run} if run else body, session) as response:
-                await _check(response)
-                async with aclosing(_events(response)) as events:
-                    async for event, data in events:
-                        if event == "task_id":
-                            run = data.strip()
-                        elif event == "error":
-                            raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
-                        elif event in ("chunk", "end"):
-                            parts.append(data)
-                        if event == "end":
-                            result = _read(kind, path, "".join(parts) or "null")
-                            await _drain(response)
-                            return result
-            raise aiohttp.ClientPayloadError("the reply was cut")
-
-        result = await self._repeated(path, once, lambda: run is not None)
-        return run, result
-
-    def _request(self, method: str, path: str, body: Any, session: str | None) -> Any:
-        headers = {"X-Session-ID": session} if session else {}
-        if self.address.secrets and path in ("/create_session", "/create"):
-            values = {name: {"value": value} for name, value in self.address.secrets.items()}
-            headers["X-Secrets"] = base64.b64encode(json.dumps(values).encode()).decode()
-        return self._http.request(method, self.address.url + path, json=body, headers=headers, allow_redirects=False)
-
-    async def _repeated(self, path: str, once: Callable[[], Awaitable[Any]], repeatable: Callable[[], bool]) -> Any:
-        def passing(error: Exception) -> bool:
-            if isinstance(error, _Refused):
-                return repeatable() and error.status in _PASSING and not error.starting
-            return repeatable() and isinstance(error, aiohttp.ClientError | TimeoutError)
-
-        def starting(error: Exception) -> bool:
-            return isinstance(error, _Refused) and error.starting
-
-        try:
-            return await retry(
-                lambda: retry(once, passing, tries=_TRIES, first_seconds=0.1, longest_seconds=5.0),
-                starting,
-                seconds=START_SECONDS,
-                longest_seconds=5.0,
-            )
-        except (_Refused, aiohttp.ClientError, TimeoutError) as error:
-            raise self._failure(error) from None
-
-    def _failure(self, error: Exception) -> Exception:
-        if isinstance(error, _Refused):
-            if error.status in (401, 403):
-                return UserError(f"{self.address} refuses the key, or needs one ({error}). Set it in the environment.")
-            name = "SessionGone" if error.status in (404, 410) else "ServiceFailed"
-            return ServiceFailed(f"{name}: {self.address} answered {error}", error.status)
-        reason = str(error) or f"no sign of life for {SILENCE_SECONDS:g} s"
-        return ServiceFailed(f"{type(error).__name__}: {self.address}: {reason[:300]}")
-
-
-class Session:
-    """One episode's session; see `start`."""
-
-    def __init__(self, connection: Connection, environment: str, sid: str):
-        self._connection, self._path, self.sid = connection, f"/{environment}", sid
+    async def open(self) -> None:
+        """Begin the session. A hosted environment answers nothing without one."""
+        self._sid, _ = await self._stream("/create_session", {})
+        if not self._sid:
+            raise GameFailed(f"BadReply: {self.address} gave no session id")
         self._pinging = asyncio.create_task(self._ping())
+
+    async def start(self, environment: str, task: Mapping[str, Any]) -> None:
+        """Create the environment of a task."""
+        self._environment = f"/{environment}"
+        try:
+            await self.ask("POST", "/create", {"env_name": environment, "task_spec": dict(task)})
+        except GameFailed as error:
+            if "Session already exists" not in str(error):  # the first try reached it, and its answer was lost
+                raise
 
     async def tools(self) -> tuple[tuple[Tool, ...], Terminal | None]:
         """The tools of the task, and the one that takes a message without a call."""
-        reply: _Tools = await self._connection.ask("GET", f"{self._path}/task_tools", session=self.sid, kind=_Tools)
+        reply: _Tools = await self.ask("GET", f"{self._environment}/task_tools", kind=_Tools)
         empty = {"type": "object", "properties": {}}
         tools = tuple(Tool(tool.name, tool.description, tool.input_schema or empty) for tool in reply.tools)
         return tools, reply.terminal_tool
@@ -206,73 +137,124 @@ class Session:
         """What the policy reads first."""
         try:
             # `/messages` is newer than the standard; a server without it may redirect it or know it as no path.
-            messages = await self._connection.ask(
-                "GET", f"{self._path}/messages", session=self.sid, kind=list[_Message]
-            )
+            messages = await self.ask("GET", f"{self._environment}/messages", kind=list[_Message])
         except ServiceFailed as error:
             if not error.gone:
                 raise
-        else:
-            read = [_message(message) for message in messages]
-            if not read or read[-1].role != "user":
-                raise UserError(f"{self._connection.address} opens with messages that end with no user's turn.")
-            return read
-        blocks = await self._connection.ask("GET", f"{self._path}/prompt", session=self.sid, kind=list[_Block])
-        return [Message("user", _text(blocks))]
+            blocks = await self.ask("GET", f"{self._environment}/prompt", kind=list[_Block])
+            return [Message("user", _text(blocks))]
+        read = [_message(message) for message in messages]
+        if not read or read[-1].role != "user":
+            raise UserError(f"{self.address} opens with messages that end with no user's turn.")
+        return read
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Output:
-        """Call a tool, once.
-
-        Raises:
-            BadCall: the environment refuses the arguments.
-            GameFailed, UserError
-        """
+        """Call a tool, once. Raises BadCall, too, if the environment refuses the arguments."""
         body = {"name": name, "input": dict(arguments)}
-        _, reply = await self._connection.stream(f"{self._path}/call", body, self.sid, kind=_Done | _Bad)
+        _, reply = await self._stream(f"{self._environment}/call", body, kind=_Done | _Bad)
         if isinstance(reply, _Bad):
             raise BadCall(reply.error)
         return Output(_text(reply.output.blocks), reply.output.reward, reply.output.finished)
 
     async def close(self) -> None:
-        """Delete the session. Raises GameFailed if the server does not answer."""
-        self._pinging.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._pinging
-        await delete(self._connection, self.sid)
+        """Delete the session, if it is not gone already, and close the connection."""
+        async with self._http:
+            if self._pinging:
+                self._pinging.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._pinging
+            for path in ("/delete", "/delete_session") if self._sid else ():
+                try:
+                    await self.ask("POST", path)
+                except ServiceFailed as error:
+                    if not error.gone:
+                        raise
+
+    async def ask(self, method: str, path: str, body: Any = None, kind: Any = Any) -> Any:
+        """The JSON of this kind that answers a request which may be repeated."""
+
+        async def once() -> Any:
+            async with self._request(method, path, body) as response:
+                return _read(kind, path, await response.read())
+
+        return await self._repeated(once, lambda: True)
+
+    async def _stream(self, path: str, body: Any, kind: Any = Any) -> tuple[str | None, Any]:
+        """A run that is started once: its `task_id`, and the joined `chunk` and `end` events as JSON of this kind."""
+        run: str | None = None
+
+        async def once() -> Any:
+            nonlocal run
+            parts: list[str] = []
+            request = self._request("POST", path, {**body, "task_id": run} if run else body)
+            async with request as response, aclosing(_events(response)) as events:
+                async for event, data in events:
+                    if event == "task_id":
+                        run = data.strip()
+                    elif event == "error":
+                        raise GameFailed(f"ToolFailed: {data[:300] or 'an exception in the environment'}")
+                    elif event in ("chunk", "end"):
+                        parts.append(data)
+                    if event == "end":
+                        result = _read(kind, path, "".join(parts) or "null")
+                        await _drain(response)
+                        return result
+            raise aiohttp.ClientPayloadError("the reply was cut")
+
+        result = await self._repeated(once, lambda: run is not None)
+        return run, result
+
+    @asynccontextmanager
+    async def _request(self, method: str, path: str, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A reply that is a success."""
+        headers = {"X-Session-ID": self._sid} if self._sid else {}
+        if self.address.secrets and path in ("/create_session", "/create"):
+            values = {name: {"value": value} for name, value in self.address.secrets.items()}
+            headers["X-Secrets"] = base64.b64encode(json.dumps(values).encode()).decode()
+        url = self.address.url + path
+        async with self._http.request(method, url, json=body, headers=headers, allow_redirects=False) as response:
+            if response.status != 200:
+                raise await self._refusal(response)
+            yield response
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> UserError | ServiceFailed:
+        status, detail = response.status, await response.text()
+        with suppress(ValueError, AttributeError):
+            detail = str(json.loads(detail).get("detail", detail))
+        if 300 <= status < 400:
+            detail = f"a redirection, which is not followed; {detail}"
+        answer = f"{status} {detail}".strip()[:300]
+        if status in (401, 403):
+            return UserError(f"{self.address} refuses the key, or needs one ({answer}). Set it in the environment.")
+        name = "SessionGone" if status in _GONE else "ServiceFailed"
+        starting = response.headers.get("X-Backend-State") == "starting"
+        return ServiceFailed(f"{name}: {self.address} answered {answer}", status, starting)
+
+    async def _repeated(self, once: Callable[[], Awaitable[Any]], repeatable: Callable[[], bool]) -> Any:
+        def passing(error: Exception) -> bool:
+            if isinstance(error, ServiceFailed):
+                return repeatable() and error.status in _PASSING and not error.starting
+            return repeatable() and isinstance(error, aiohttp.ClientError | TimeoutError)
+
+        def starting(error: Exception) -> bool:
+            return isinstance(error, ServiceFailed) and error.starting
+
+        try:
+            return await retry(
+                lambda: retry(once, passing, tries=_TRIES, first_seconds=0.1, longest_seconds=5.0),
+                starting,
+                seconds=START_SECONDS,
+                longest_seconds=5.0,
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or f"no sign of life for {SILENCE_SECONDS:g} s"
+            raise ServiceFailed(f"{type(error).__name__}: {self.address}: {reason[:300]}") from None
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
             with suppress(GameFailed, UserError):  # the next call will tell
-                await self._connection.ask("POST", "/ping", session=self.sid)
-
-
-async def new_session_id(connection: Connection) -> str:
-    """The id of a session, in which `start` creates the environment. Raises GameFailed, UserError."""
-    sid, _ = await connection.stream("/create_session", {})
-    if not sid:
-        raise GameFailed(f"BadReply: {connection.address} gave no session id")
-    return sid
-
-
-async def start(connection: Connection, sid: str, environment: str, task: Mapping[str, Any]) -> Session:
-    """Create the environment of a task in the session `sid`. Raises GameFailed, UserError."""
-    try:
-        await connection.ask("POST", "/create", {"env_name": environment, "task_spec": dict(task)}, sid)
-    except GameFailed as error:
-        if "Session already exists" not in str(error):  # the first try reached it, and its answer was lost
-            raise
-    return Session(connection, environment, sid)
-
-
-async def delete(connection: Connection, sid: str) -> None:
-    """Delete a session; one that is gone already is deleted. Raises GameFailed, UserError."""
-    for path in ("/delete", "/delete_session"):
-        try:
-            await connection.ask("POST", path, session=sid)
-        except ServiceFailed as error:
-            if not error.gone:
-                raise
+                await self.ask("POST", "/ping")
 
 
 class _Block(BaseModel):
@@ -322,17 +304,6 @@ def _read(kind: Any, what: str, text: str | bytes) -> Any:
         first = error.errors()[0]
         place = ".".join(map(str, (what, *first["loc"])))
         raise GameFailed(f"BadReply: {place[:100]}: {first['msg'][:200]}") from None
-
-
-async def _check(response: aiohttp.ClientResponse) -> None:
-    if response.status == 200:
-        return
-    text = await response.text()
-    with suppress(ValueError, AttributeError):
-        text = str(json.loads(text).get("detail", text))
-    if 300 <= response.status < 400:
-        text = f"a redirection, which is not followed; {text}"
-    raise _Refused(response.status, text, response.headers.get("X-Backend-State") == "starting")
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

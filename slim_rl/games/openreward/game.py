@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from slim_rl.core.errors import GameFailed
 from slim_rl.core.game import Task
 from slim_rl.core.message import Message, Tool, ToolCall
 from slim_rl.core.tools import ToolGame
-from slim_rl.games.openreward.client import Address, Connection, Session, Terminal, delete, new_session_id, start
+from slim_rl.games.openreward.client import Address, Session, Terminal
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
 
 NUDGE = "There is no tool call in your message. Call one of the tools to go on."
@@ -25,9 +24,7 @@ class EnvironmentGame(ToolGame):
         super().__init__(task.game_id, (), parameters.max_turns)
         self._environment, self._spec = task.state["environment"], task.state["task_spec"]
         self._parameters, self._address = parameters, address
-        self._connection: Connection | None = None
         self._session: Session | None = None
-        self._sid: str | None = None
         self._tools: tuple[Tool, ...] = ()
         self._terminal: Terminal | None = None
         self._rewards: list[float] = []
@@ -38,9 +35,9 @@ class EnvironmentGame(ToolGame):
 
     async def observe(self, seat: str) -> Sequence[Message]:
         if self._session is None:
-            self._connection = Connection(self._address)
-            self._sid = await new_session_id(self._connection)
-            self._session = await start(self._connection, self._sid, self._environment, self._spec)
+            self._session = Session(self._address)
+            await self._session.open()
+            await self._session.start(self._environment, self._spec)
             self._tools, self._terminal = await self._session.tools()
             self._unseen = await self._session.prompt()
         return await super().observe(seat)
@@ -62,17 +59,11 @@ class EnvironmentGame(ToolGame):
         return {**super().metrics(), "unrewarded": self.rewards() is None}
 
     async def close(self) -> None:
-        if self._connection is None:
-            return
-        async with self._connection as connection:
-            if self._session is not None:
-                await self._session.close()
-            elif self._sid is not None:
-                await delete(connection, self._sid)
+        if self._session is not None:
+            await self._session.close()
 
     async def _run(self, name: str, arguments: Mapping[str, object]) -> str:
-        if self._session is None:
-            raise GameFailed("SessionGone: there is no session")
+        assert self._session is not None  # `observe` comes first
         output = await self._session.call(name, arguments)
         if output.reward is not None:
             self._rewards.append(output.reward)

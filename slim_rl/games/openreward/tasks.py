@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Purpose, Task, Taskset, seed_of
-from slim_rl.games.openreward.client import Address, Connection, ServiceFailed, delete, new_session_id
+from slim_rl.games.openreward.client import Address, ServiceFailed, Session
 from slim_rl.games.openreward.game import EnvironmentGame
 from slim_rl.games.openreward.parameters import Parameters
 
@@ -78,36 +78,33 @@ class Environment(Taskset):
         name = "evaluation_splits" if purpose == "evaluate" else "splits"
         both = {*self.parameters.splits} & {*self.parameters.evaluation_splits}
         tasks: dict[str, Task] = {}
-        async with Connection(self._address()) as connection:
-            sid = await new_session_id(connection)  # hosted environments answer in a session alone
-            try:
-                environment = await self._environment(connection, sid)
-                server = _Server(connection, sid, environment)
-                splits = await server.splits()
-                for split in getattr(self.parameters, name):
-                    if split not in splits:
-                        raise UserError(
-                            f"openreward:{self._name} has no split {split}; it has {', '.join(splits)}. Set {name}."
-                        )
-                    numbers = await server.numbers(split)
-                    random.Random(seed_of(self.seed, self._name, environment, split)).shuffle(numbers)
-                    if split in both:  # the first ones are held out
-                        held_out = min(self.parameters.eval_count, len(numbers) // 2)
-                        numbers = numbers[:held_out] if purpose == "evaluate" else numbers[held_out:]
-                    for spec in await server.specs(split, numbers[: min(self.parameters.num_samples or count, count)]):
-                        task = self._task(environment, split, spec)
-                        tasks.setdefault(task.game_id, task)
-            finally:
-                await delete(connection, sid)
+        async with Session(self._address()) as session:
+            environment = await self._environment(session)
+            replies = await session.ask("GET", f"/{environment}/splits", kind=list[_Split])
+            splits = [split.name for split in replies]
+            for split in getattr(self.parameters, name):
+                if split not in splits:
+                    raise UserError(
+                        f"openreward:{self._name} has no split {split}; it has {', '.join(splits)}. Set {name}."
+                    )
+                listed = await _listed(session, environment, split)
+                random.Random(seed_of(self.seed, self._name, environment, split)).shuffle(listed)
+                if split in both:  # the first ones are held out
+                    held_out = min(self.parameters.eval_count, len(listed) // 2)
+                    listed = listed[:held_out] if purpose == "evaluate" else listed[held_out:]
+                listed = listed[: min(self.parameters.num_samples or count, count)]
+                for spec in await _specs(session, environment, split, listed):
+                    task = self._task(environment, split, spec)
+                    tasks.setdefault(task.game_id, task)
         drawn = list(tasks.values())
         random.Random(seed_of(self.seed, self._name, purpose)).shuffle(drawn)
         return drawn[:count]
 
-    async def _environment(self, connection: Connection, sid: str) -> str:
-        names = await connection.ask("GET", "/list_environments", session=sid, kind=list[str])
+    async def _environment(self, session: Session) -> str:
+        names = await session.ask("GET", "/list_environments", kind=list[str])
         variant = self.parameters.variant
         if variant is None and len(names) == 1:
-            return names[0]
+            return str(names[0])
         if variant is None or variant.lower() not in (name.lower() for name in names):
             problem = f"no {variant}" if variant else "several environments"
             raise UserError(f"openreward:{self._name} has {problem}; set variant to one of {', '.join(names)}.")
@@ -131,46 +128,36 @@ class _Reply(BaseModel):
     task: dict[str, Any] | None = None
 
 
-class _Server:
-    """What a server says of an environment without creating it."""
+async def _listed(session: Session, environment: str, split: str) -> list[Any]:
+    """The tasks of a split; their numbers on a server that only counts them."""
+    try:
+        return list(await _asked(session, environment, "tasks", {"split": split}))
+    except ServiceFailed as error:
+        if error.status != 400:
+            raise
+        return list(range(await _asked(session, environment, "num_tasks", {"split": split})))
 
-    def __init__(self, connection: Connection, sid: str, environment: str):
-        self._connection, self._sid, self._environment = connection, sid, environment
-        self._tasks: dict[str, list[Any]] = {}
 
-    async def numbers(self, split: str) -> list[int]:
-        """The numbers of the tasks. Some servers list the tasks, others only count them."""
-        try:
-            self._tasks[split] = await self._ask("tasks", {"split": split})
-            return list(range(len(self._tasks[split])))
-        except ServiceFailed as error:
-            if error.status != 400:
-                raise
-            return list(range(await self._ask("num_tasks", {"split": split})))
+async def _specs(session: Session, environment: str, split: str, listed: Sequence[Any]) -> Sequence[Any]:
+    """The tasks themselves."""
+    free = asyncio.Semaphore(_AT_ONCE)
 
-    async def specs(self, split: str, numbers: Sequence[int]) -> list[Any]:
-        if split in self._tasks:
-            return [self._tasks[split][number] for number in numbers]
-        free = asyncio.Semaphore(_AT_ONCE)
+    async def one(task: Any) -> Any:
+        if not isinstance(task, int):
+            return task
+        async with free:
+            return await _asked(session, environment, "task", {"split": split, "index": task})
 
-        async def one(number: int) -> Any:
-            async with free:
-                return await self._ask("task", {"split": split, "index": number})
+    return await asyncio.gather(*map(one, listed))
 
-        return await asyncio.gather(*map(one, numbers))
 
-    async def splits(self) -> list[str]:
-        path = f"/{self._environment}/splits"
-        splits = await self._connection.ask("GET", path, session=self._sid, kind=list[_Split])
-        return [split.name for split in splits]
-
-    async def _ask(self, name: str, body: Any) -> Any:
-        """The value `name` of the reply to the request of that name."""
-        path = f"/{self._environment}/{name}"
-        value = getattr(await self._connection.ask("POST", path, body, self._sid, kind=_Reply), name)
-        if value is None:
-            raise GameFailed(f"BadReply: {path} has no {name}")
-        return value
+async def _asked(session: Session, environment: str, name: str, body: Any) -> Any:
+    """The value `name` of the reply to the request of that name."""
+    path = f"/{environment}/{name}"
+    value = getattr(await session.ask("POST", path, body, kind=_Reply), name)
+    if value is None:
+        raise GameFailed(f"BadReply: {path} has no {name}")
+    return value
 
 
 def _variable(name: str, what: str) -> str:

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from dataclasses import asdict, replace
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
 from slim_rl.games import load_games
-from slim_rl.games.openreward.client import Address, Connection, start
+from slim_rl.games.openreward.client import Address, Session
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.serve import Server
@@ -176,38 +177,46 @@ def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplo
 # Failures
 
 
+BEGUN = "event: task_id\ndata: 1\n\nevent: end\ndata:\n\n"
+
+
 def talk(talking, **replies):
-    """What `talking` says of a connection to a server that answers its paths so."""
+    """What `talking` says of a session on a server that answers its paths so."""
 
     async def answer(request):
-        reply = replies.get(request.path.rpartition("/")[2])
+        path = request.path.rpartition("/")[2]
+        reply = replies.get(path)
+        if path == "create_session":
+            return web.Response(text=BEGUN)
         return await reply(request) if callable(reply) else web.json_response(reply)
 
     async def run():
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", answer)
-        async with TestServer(app) as server, Connection(Address(str(server.make_url("")).rstrip("/"))) as connection:
-            return await talking(connection)
+        async with TestServer(app) as server, Session(Address(str(server.make_url("")).rstrip("/"))) as session:
+            await session.start("sums", {})
+            return await talking(session)
 
     return asyncio.run(run())
 
 
 def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event():
     connections = set()
+    result = json.dumps({"ok": True, "output": {"blocks": texts("7"), "finished": False}})
 
     async def call(request):
         connections.add(request.transport.get_extra_info("peername"))
         response = web.StreamResponse()
         await response.prepare(request)
-        await response.write(b"event: task_id\ndata: 1\n\nevent: end\ndata: 7\n\n")
+        await response.write(f"event: task_id\ndata: 1\n\nevent: end\ndata: {result}\n\n".encode())
         await asyncio.sleep(0.05)
         await response.write_eof()
         return response
 
-    async def calls(connection):
-        return [(await connection.stream("/call", {}))[1] for _ in range(3)]
+    async def calls(session):
+        return [(await session.call("add", {})).text for _ in range(3)]
 
-    assert talk(calls, call=call) == [7, 7, 7]
+    assert talk(calls, call=call) == ["7", "7", "7"]
     assert len(connections) == 1
 
 
@@ -227,15 +236,8 @@ def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event
     ],
 )
 def test_a_damaged_reply_fails_the_episode_and_not_the_run(method, replies):
-    async def ask(connection):
-        session = await start(connection, "1", "sums", {})
-        try:
-            return await getattr(session, method)()
-        finally:
-            await session.close()
-
     with pytest.raises(GameFailed, match="BadReply"):
-        talk(ask, **replies)
+        talk(methodcaller(method), **replies)
 
 
 def texts(*texts):
@@ -243,14 +245,7 @@ def texts(*texts):
 
 
 def opening_with(messages):
-    async def ask(connection):
-        session = await start(connection, "1", "sums", {})
-        try:
-            return await session.prompt()
-        finally:
-            await session.close()
-
-    return talk(ask, messages=messages)
+    return talk(Session.prompt, messages=messages)
 
 
 def test_an_opening_with_turns_of_an_assistant_is_read_as_it_is():
