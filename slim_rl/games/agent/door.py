@@ -129,5 +129,8 @@ async def _refusals(request: web.Request, handler: Any) -> web.StreamResponse:
     except Refusal as refusal:
         return web.json_response(refusal.body, status=refusal.status)
     except web.HTTPException as error:
-        body = Refusal(f"{error.reason}: {request.method} {request.path}.", "invalid_request", error.status).body
+        text = (
+            f"{error.reason}: {request.method} {request.path}. Here are POST /v1/chat/completions and GET /v1/models."
+        )
+        body = Refusal(text, "invalid_request", error.status).body
         return web.json_response(body, status=error.status)

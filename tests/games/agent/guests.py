@@ -29,11 +29,12 @@ async def looks(task, client):
 
 
 async def wanders(task, client):
-    """Does all that clients do: streams, several choices, changed, edited and branched histories, equal requests, limits."""
+    """Does all that clients do: streams, several choices, changed, edited and branched histories, equal requests, retries,
+    streams that are broken off, limits."""
     random, messages = Random(task["seed"]), [{"role": "user", "content": PROMPT}]
     for _ in range(random.randint(1, 8)):
         options = {"model": "any", "tools": FUNCTIONS, "messages": messages}
-        match random.randrange(9):
+        match random.randrange(10):
             case 0:
                 options |= {"stream": True, "stream_options": {"include_usage": True}}
             case 1:
@@ -49,7 +50,18 @@ async def wanders(task, client):
             case 5:
                 await asyncio.gather(*(client.chat.completions.create(**options) for _ in range(2)))
             case 6:
-                options |= {"extra_headers": {"x-stainless-retry-count": "1"}}
+                again = {**options, "extra_headers": {"x-stainless-retry-count": "1"}}
+                first, second = [await client.chat.completions.create(**asked) for asked in (options, again)]
+                assert first.id == second.id
+            case 7:
+                stream = await client.chat.completions.create(**options, stream=True)
+                await anext(aiter(stream))
+                await stream.close()
+            case 8 if len(messages) > 1:
+                place = random.choice([n for n, message in enumerate(messages) if message["role"] == "assistant"])
+                edited = {"role": "assistant", "content": "something else"}
+                messages = [*messages[:place], edited, {"role": "user", "content": "Go on."}]
+                options |= {"messages": messages}
         message = await _read(client, options)
         messages = [*messages, _restated(message, random)]
         for call in message.get("tool_calls", ()):

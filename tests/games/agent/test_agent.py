@@ -14,6 +14,7 @@ import yaml
 
 from slim_rl.core.errors import UserError
 from slim_rl.games import game_parameters, load_games
+from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.renderer import renderer_for
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.shards import read_episodes
@@ -25,6 +26,12 @@ from tests.checkpoints import chat_checkpoint
 from tests.echo import EchoEngine, echo_tokenizer
 
 GUESTS = "agent:tests.games.agent.guests:{}"
+EXAMPLES = Path(__file__).parents[3] / "examples/agents"
+
+
+def says(tokenizer, *texts):
+    """An engine that says these texts, one after the other."""
+    return Scripted([*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,8 @@ def play(tokenizer, tasks_file):
     """play(name, engine, **parameters): the episodes of some tasks, all at once."""
 
     def play(name, engine, count=1, turn_tokens=24, **parameters):
-        parameters = game_parameters(name, {"tasks": str(tasks_file), **parameters})
+        file = {"tasks": str(tasks_file)} if name.startswith("agent") else {}
+        parameters = game_parameters(name, file | parameters)
         games = load_games({name: parameters}, seed=0)
         rules = PolicyRules(renderer_for(tokenizer, thinking=False), turn_tokens, 1.0)
         seating = Seating(games, {"policy": rules.maker(engine)}, seed=0)
@@ -63,18 +71,37 @@ def play(tokenizer, tasks_file):
 def test_an_agent_plays_as_the_built_in_game_does_token_by_token(play, tokenizer):
     episodes = play(GUESTS.format("looks"), EchoEngine(tokenizer), count=8, turn_tokens=64)
     assert [e.rewards for e in episodes] == [{"agent": 1.0}] * 8
-    games = load_games({"tests.echo": echo.Parameters()}, seed=0)
-    rules = PolicyRules(renderer_for(tokenizer, thinking=False), 64, 1.0)
-    seating = Seating(games, {"policy": rules.maker(EchoEngine(tokenizer))}, seed=0)
-    built_in = {}
-    for number, task in enumerate(games["tests.echo"].taskset.tasks("train", 12)):
-        built_in[task.state["word"]] = asyncio.run(seating.play(Request(f"b{number}", "tests.echo", task, ("policy",))))
+    built_in = play("tests.echo", EchoEngine(tokenizer), count=12, turn_tokens=64)
+    solved = {episode.turns[-1].text: episode.traces["solver"] for episode in built_in}
     for episode in episodes:
         [trace] = episode.traces.values()
-        word = next(word for word in echo.WORDS if word in episode.turns[-1].text)
-        assert trace == built_in[word].traces["solver"]
+        assert trace == solved[episode.turns[-1].text]
         assert (episode.metrics["turn_count"], episode.metrics["calls"], episode.metrics["sequences"]) == (2, 1, 1)
         assert episode.metrics["prompt_tokens"] == trace.loss_mask.index(1, trace.loss_mask.index(1) + 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "package"),
+    [
+        ("agent:examples.agents.sums:run", {}, "openai"),
+        ("agent:examples.agents.agents_sdk:run", {}, "agents"),
+        ("agent:examples.agents.graph:run", {}, "langgraph"),
+        ("agent", {"command": [sys.executable, str(EXAMPLES / "program.py")]}, "openai"),
+    ],
+)
+def test_the_examples_play_as_the_calculator_does_token_by_token(play, tokenizer, tmp_path, name, parameters, package):
+    pytest.importorskip(package, reason="needs pip install .[agents]")
+    [task] = load_games({"calculator": game_parameters("calculator", {})}, 0)["calculator"].taskset.tasks("train", 1)
+    expression = task.state["expression"]
+    turns = [echo.call("calculate", expression=expression), written(evaluate(expression))]
+    (tmp_path / "sum.jsonl").write_text(json.dumps({"sum": expression}))
+    sums = dict.fromkeys(("tasks", "eval_tasks"), str(tmp_path / "sum.jsonl"))
+    [built_in] = play("calculator", says(tokenizer, *turns))
+    [episode] = play(name, says(tokenizer, *turns), **sums, **parameters)
+    assert episode.traces == {"agent": built_in.traces["solver"]} and episode.rewards == {"agent": 1.0}, episode.error
+    assert (episode.metrics["calls"], episode.metrics["encoded_again_tokens"]) == (1, 0)
+    [mistaken] = play(name, says(tokenizer, echo.call("no_such_tool", x=1), *turns[1:]), **sums, **parameters)
+    assert mistaken.status == "completed", mistaken.error  # the model's mistake is not the agent's failure
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -90,12 +117,9 @@ def test_whatever_a_client_does_what_was_sampled_is_what_is_trained_on(play, tok
 
 
 def test_only_an_edited_history_begins_a_sequence(play, tokenizer):
-    def replies(*texts):
-        return Scripted([*tokenizer.encode(t, add_special_tokens=False), tokenizer.eos_token_id] for t in texts)
-
-    [kept] = play(GUESTS.format("restates"), replies("river", echo.call("look"), "stone"))
+    [kept] = play(GUESTS.format("restates"), says(tokenizer, "river", echo.call("look"), "stone"))
     assert (list(kept.traces), kept.metrics["encoded_again_tokens"]) == (["agent"], 0)
-    [edited] = play(GUESTS.format("edits"), replies("river", "stone", "apple"))
+    [edited] = play(GUESTS.format("edits"), says(tokenizer, "river", "stone", "apple"))
     assert list(edited.traces) == ["agent", "agent#2"]
     assert edited.metrics["encoded_again_tokens"] == 2  # "river" and its end
 
@@ -211,12 +235,9 @@ def test_a_reward_that_is_none_ends_the_run(play, tokenizer):
 @pytest.mark.slow
 def test_the_agent_of_the_guide_goes_from_its_tasks_to_the_report(tmp_path, monkeypatch, run_stage):
     guide = (Path(__file__).parents[3] / "docs/agents.md").read_text()
-    [agent] = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     parameters = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[0])
-    assert len(agent.splitlines()) <= 60
+    assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("sums_agent.py").write_text(agent)
     Path("sums.jsonl").write_text("".join(json.dumps({"id": n, "sum": f"{n} * 3 + 4"}) + "\n" for n in range(40)))
     chat_checkpoint(Path("models/calculator"), "qwen2.5")
     small = {"games_per_step": 2, "samples_per_game": 2, "steps": 1, "filters": []}
@@ -226,5 +247,5 @@ def test_the_agent_of_the_guide_goes_from_its_tasks_to_the_report(tmp_path, monk
     metrics = json.loads(Path("reports/metrics.json").read_text())
     assert metrics["trained"]["pass_rate"] == 0
     listed = Path("data/code/train.txt").read_text()
-    assert "module sums_agent " in listed and "file sums.jsonl " in listed
+    assert "module examples.agents.sums " in listed and "file sums.jsonl " in listed
     assert {e.status for e in read_episodes(Path("data/rollouts"))} <= {"completed", "truncated"}
