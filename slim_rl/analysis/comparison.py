@@ -62,9 +62,9 @@ CORRELATIONS = (
 
 def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:
     """What most studies compare: base, trained and their difference, for each `comparison.NAME_difference`."""
-    found = [re.fullmatch(r"comparison\.(\w+)_difference", metric) for run in metrics for metric in run]
+    matches = [re.fullmatch(r"comparison\.(\w+)_difference", metric) for run in metrics for metric in run]
     columns = []
-    for name in dict.fromkeys(match[1] for match in found if match):
+    for name in dict.fromkeys(match[1] for match in matches if match):
         title = name.replace("_", " ").capitalize()
         columns += [Column(f"{title}: base model", f"base.{name}"), Column(f"{title}: trained", f"trained.{name}")]
         columns += [Column(f"{title}: difference", f"comparison.{name}_difference", "+.3f")]

@@ -64,24 +64,26 @@ class QuestionReward:
     def correlations(self) -> dict[str, Correlation]:
         """By dotted name, in the order of the table."""
         later = self.training
-        found = {}
+        by_name = {}
         if len(self.training):
-            found["training_steps"] = over_steps(self.training)
+            by_name["training_steps"] = over_steps(self.training)
             later = later[later["step"] >= (later["step"].min() + later["step"].max() + 1) / 2]
-        found |= {f"held_out.{name}": correlation(rows, rows["game_id"]) for name, rows in self.held_out.items()}
+        by_name |= {f"held_out.{name}": correlation(rows, rows["game_id"]) for name, rows in self.held_out.items()}
         if self.limit:
-            found |= {
+            by_name |= {
                 f"same_{self.limit}.{name}": correlation(rows, rows["game_id"], rows[self.limit])
                 for name, rows in self.held_out.items()
             }
         if len(later):
             groups = later.groupby(["step", "game_id"], observed=True).ngroup()
-            found["same_task"] = correlation(later, groups, groups)
-        return found
+            by_name["same_task"] = correlation(later, groups, groups)
+        return by_name
 
     @property
     def table(self) -> pd.DataFrame:
-        return pd.DataFrame([{"over": name, **found.numbers()} for name, found in self.correlations.items()])
+        return pd.DataFrame(
+            [{"over": name, **correlation.numbers()} for name, correlation in self.correlations.items()]
+        )
 
     @property
     def binned(self) -> pd.DataFrame:
@@ -100,9 +102,11 @@ class QuestionReward:
     @property
     def metrics(self) -> dict[str, dict[str, object]]:
         nested: dict[str, dict[str, object]] = {}
-        for name, found in self.correlations.items():
+        for name, correlation in self.correlations.items():
             over, _, player = name.partition(".")
-            nested[over] = {**nested.get(over, {}), player: found.numbers()} if player else dict(found.numbers())
+            nested[over] = (
+                {**nested.get(over, {}), player: correlation.numbers()} if player else dict(correlation.numbers())
+            )
         return nested
 
     @property
@@ -126,9 +130,9 @@ class QuestionReward:
     @property
     def headline(self) -> str:
         """What the correlations show and what they do not, in a sentence or two."""
-        found, none = self.correlations, Correlation(unknown(), unknown(), unknown())
-        steps, within = found.get("training_steps", none), found.get("same_task", none)
-        across, noun = found.get("held_out.trained", none), self.noun
+        correlations, none = self.correlations, Correlation(unknown(), unknown(), unknown())
+        steps, within = correlations.get("training_steps", none), correlations.get("same_task", none)
+        across, noun = correlations.get("held_out.trained", none), self.noun
         places = ((steps, "over training steps"), (across, "over held-out games"), (within, f"on the same {self.task}"))
         numbers = [f"{one.pearson.mean:+z.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
         if not numbers:

@@ -90,7 +90,7 @@ def heard(turn: Turn) -> list[list[str]]:
 
 
 def to_json(
-    shown: Sequence[Shown],
+    entries: Sequence[Shown],
     titles: Callable[[str], str] = title,
     heard: Callable[[Turn], list[list[str]]] = heard,
     extra: Callable[[Episode], Any] | None = None,
@@ -105,14 +105,14 @@ def to_json(
         shared: JSON for that script, of all episodes.
     """
     episodes, used = [], 0
-    played = _episodes(shown)
-    for one in shown:
+    played = _episodes(entries)
+    for one in entries:
         row = _row(one, played[one.episode_id], titles, heard, extra)
         used += len(json.dumps(row))
         if used > MAX_BYTES:
             break
         episodes.append(row)
-    names = {player: titles(player) for player in dict.fromkeys(one.player for one in shown)}
+    names = {player: titles(player) for player in dict.fromkeys(one.player for one in entries)}
     whole = json.dumps(
         {"titles": names, "shared": shared, "episodes": episodes}, separators=(",", ":"), ensure_ascii=False
     )
@@ -127,10 +127,10 @@ def of_models(base: pd.DataFrame, trained: pd.DataFrame, training: pd.DataFrame,
     )
 
 
-def _episodes(shown: Sequence[Shown]) -> dict[str, Episode]:
+def _episodes(entries: Sequence[Shown]) -> dict[str, Episode]:
     """By id; every shard is read once."""
     wanted: dict[Path, set[str]] = {}
-    for one in shown:
+    for one in entries:
         wanted.setdefault(Path(one.shard), set()).add(one.episode_id)
     return {e.episode_id: e for path, ids in wanted.items() for e in Shard(path).episodes(ids)}
 

@@ -75,9 +75,9 @@ def render(
         figure_folder: holds the report's figures as SVG.
         values: `question`, `verdict`, `data_path` (from the repository), and what the study's template uses.
     """
-    shown = {name: thinned(table) for name, table in tables.items()}
+    shortened = {name: thinned(table) for name, table in tables.items()}
     name, folders = ("report.html.j2", [templates]) if templates else ("study.html.j2", [])
-    return template(name, figure_folder, *folders).render(tables=shown, provenance=provenance, **values)
+    return template(name, figure_folder, *folders).render(tables=shortened, provenance=provenance, **values)
 
 
 def thinned(table: pd.DataFrame, rows: int = MAX_ROWS) -> pd.DataFrame:

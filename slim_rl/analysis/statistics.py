@@ -73,8 +73,8 @@ def estimate(episodes: pd.DataFrame, of: str, per: str | None = None) -> Estimat
 def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estimate]:
     """The mean of each column; see `estimate`."""
     games = episodes.groupby("game_id", observed=True)[list(columns)]
-    found = _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))
-    return dict(zip(columns, found, strict=True))
+    means = _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))
+    return dict(zip(columns, means, strict=True))
 
 
 def share(episodes: pd.DataFrame, of: str) -> Estimate:
@@ -180,8 +180,8 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
         first = np.flatnonzero(np.diff(game_of[near][order], prepend=-1))
         of, per = np.split(np.add.reduceat(both[near][order], first), 2, axis=1)
         row = {"step": step}
-        for name, found in zip(columns, _ratios(of, per), strict=True):
-            row |= found.interval(name)
+        for name, mean in zip(columns, _ratios(of, per), strict=True):
+            row |= mean.interval(name)
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -43,10 +43,10 @@ def rounds(planned: Mapping[str, Series]) -> list[dict[str, Series]]:
     number: dict[str, int] = {}
     for name, series in planned.items():
         number[name] = 1 + max((number[before] for before in befores(name, series)), default=-1)
-    found: list[dict[str, Series]] = [{} for _ in range(1 + max(number.values(), default=-1))]
+    by_round: list[dict[str, Series]] = [{} for _ in range(1 + max(number.values(), default=-1))]
     for name, series in planned.items():
-        found[number[name]][name] = series
-    return found
+        by_round[number[name]][name] = series
+    return by_round
 
 
 def befores(name: str, series: Series) -> list[str]:

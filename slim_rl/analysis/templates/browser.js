@@ -39,10 +39,10 @@
   const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
   function fill() {
-    const found = chosen();
+    const matching = chosen();
     document.getElementById("count").textContent =
-      found.length + " of " + data.episodes.length + " episodes" + (found.length > LIMIT ? "; the first " + LIMIT + " are listed" : "");
-    list.replaceChildren(...found.slice(0, LIMIT).map((e) => {
+      matching.length + " of " + data.episodes.length + " episodes" + (matching.length > LIMIT ? "; the first " + LIMIT + " are listed" : "");
+    list.replaceChildren(...matching.slice(0, LIMIT).map((e) => {
       const label = who(e) + ": reward " + number(e.reward) + (e.label ? ", " + e.label : "") + " (" + e.game + ")";
       const link = element("a", {href: "#dialogue=" + encodeURIComponent(e.id), "data-id": e.id}, label);
       return element("li", {}, link);
@@ -60,9 +60,9 @@
   }
 
   function mark() {
-    const shown = linked();
+    const episode = linked();
     for (const link of list.querySelectorAll("a")) {
-      if (shown && link.dataset.id === shown.id) link.setAttribute("aria-current", "true");
+      if (episode && link.dataset.id === episode.id) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
   }

@@ -39,7 +39,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
         typical_board(held_out),
     )
     seats = {row.episode_id: row.seat for _, row in chosen}
-    shown = [
+    entries = [
         dialogues.Shown(
             player,
             Path(row.shard),
@@ -52,7 +52,7 @@ def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, t
         for player, row in chosen
     ]
     return dialogues.to_json(
-        shown,
+        entries,
         title,
         _errors,
         lambda episode: _on_boards(episode, seats[episode.episode_id]),

@@ -164,7 +164,7 @@ class Findings:
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The numbers of the report as tables, by file name."""
-    found = {
+    tables = {
         "training": findings.steps[["step", "episodes", *CURVES]],
         "training-intervals": findings.curves,
         "players": _players(findings.held_out, MEASURES),
@@ -176,17 +176,17 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     }
     if findings.transplant:
         arms = [{"arm": arm} | findings.transplant.reward(arm).interval("reward") for arm in ARMS]
-        found["transplant"] = pd.DataFrame(arms)
+        tables["transplant"] = pd.DataFrame(arms)
     if findings.selfplay:
-        found["selfplay"] = findings.selfplay.table
-    return {name: table.round(6) for name, table in found.items()}
+        tables["selfplay"] = findings.selfplay.table
+    return {name: table.round(6) for name, table in tables.items()}
 
 
-def _players(players: Mapping[str, Sample], shown: Iterable[Measure]) -> pd.DataFrame:
+def _players(players: Mapping[str, Sample], measures: Iterable[Measure]) -> pd.DataFrame:
     rows = []
     for player, sample in players.items():
         rows.append({"player": player, "episodes": len(sample.episodes)})
-        for measure in shown:
+        for measure in measures:
             rows[-1] |= sample.estimates[measure.name].numbers(measure.name)
     return pd.DataFrame(rows)
 
@@ -211,32 +211,32 @@ def metrics(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _transplant(found: Transplant) -> dict[str, Any]:
-    numbers: dict[str, Any] = {"games": len(found.rewards), **{arm: found.reward(arm).mean for arm in ARMS}}
+def _transplant(transplant: Transplant) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"games": len(transplant.rewards), **{arm: transplant.reward(arm).mean for arm in ARMS}}
     for model in MODELS:
-        numbers |= found.worth_of_asking(model).numbers(f"worth_of_asking_{model}")
-    for part, value in {**found.parts, **found.other_way}.items():
+        numbers |= transplant.worth_of_asking(model).numbers(f"worth_of_asking_{model}")
+    for part, value in {**transplant.parts, **transplant.other_way}.items():
         numbers |= value.numbers(part.replace(" ", "_"))
     return numbers
 
 
 def _transfer(rows: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_change: dict[str, Any] = {}
     for row in rows.to_dict("records"):
-        kept = {name: row[name] for name in ("reward", "question_count", "truncated", "own_view")}
-        found.setdefault(row["change"], {})[row["player"]] = kept
-    return found
+        numbers = {name: row[name] for name in ("reward", "question_count", "truncated", "own_view")}
+        by_change.setdefault(row["change"], {})[row["player"]] = numbers
+    return by_change
 
 
-def _selfplay(found: SelfPlay) -> dict[str, Any]:
-    numbers: dict[str, Any] = {"verdict": found.verdict}
-    for pairing, gain in found.gains.items():
-        numbers[pairing] = {model: found.mean(pairing, model, "reward").mean for model in MODELS}
+def _selfplay(selfplay: SelfPlay) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"verdict": selfplay.verdict}
+    for pairing, gain in selfplay.gains.items():
+        numbers[pairing] = {model: selfplay.mean(pairing, model, "reward").mean for model in MODELS}
         numbers[pairing] |= gain.numbers("gain")
     return numbers
 
 
-def _numbers(sample: Sample, shown: Iterable[Measure]) -> dict[str, float]:
-    numbers = {measure.name: sample.estimates[measure.name].mean for measure in shown}
+def _numbers(sample: Sample, measures: Iterable[Measure]) -> dict[str, float]:
+    numbers = {measure.name: sample.estimates[measure.name].mean for measure in measures}
     reward = sample.estimates["reward"].numbers("reward")
     return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}

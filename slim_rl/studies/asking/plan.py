@@ -51,8 +51,8 @@ def series(run: Evaluation) -> list[Series]:
             planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
             # There must be scores of which it knows something, or both would play the same.
-            told = {ASKS_ON: asks_on} | ({ASKS_UNKNOWN: asks_unknown} if board_of(run.game).p_rough else {})
-            for name, rule in told.items():
+            rules = {ASKS_ON: asks_on} | ({ASKS_UNKNOWN: asks_unknown} if board_of(run.game).p_rough else {})
+            for name, rule in rules.items():
                 planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), {name: rule}, model=player))
         if few:
             planned.append(_transplant(run, few, player, "forbidden", forbidden))
@@ -67,10 +67,10 @@ def series(run: Evaluation) -> list[Series]:
         planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
     for player in transfer.REFERENCES:
         planned += _transferred(run, player, transfers)
-    theirs = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
+    parameters = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
     boards = human_games(HUMAN) if studied.human_references else []
     for player in studied.human_references:
-        game = transfer.with_parameters(run.game, theirs, run.seed)
+        game = transfer.with_parameters(run.game, parameters, run.seed)
         planned.append(run.series(f"human-boards/{player}", boards, (player, opposite), game=game))
     return planned
 
@@ -113,11 +113,11 @@ def _transfers(run: Evaluation) -> list[_Transfer]:
     count, opposite = run.parameters.transfer_games, partner(run.game)
     if not count or opposite.startswith("service:"):
         return []
-    found = []
+    transfers = []
     for name, change in transfer.changes(run.game):
         game = transfer.changed(run.game, change, run.seed)
-        found.append(_Transfer(name, game, list(game.taskset.tasks("evaluate", count)), change.partner or opposite))
-    return found
+        transfers.append(_Transfer(name, game, list(game.taskset.tasks("evaluate", count)), change.partner or opposite))
+    return transfers
 
 
 def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> list[Series]:

@@ -41,5 +41,5 @@ def changed(game: NamedGame, change: Change, seed: int) -> NamedGame:
 
 def with_parameters(game: NamedGame, parameters: Mapping[str, Any], seed: int) -> NamedGame:
     """The game with other parameters."""
-    given = matching.Parameters.model_validate(parameters)
-    return NamedGame(game.name, given, matching.taskset(given, seed, ""))
+    parsed = matching.Parameters.model_validate(parameters)
+    return NamedGame(game.name, parsed, matching.taskset(parsed, seed, ""))

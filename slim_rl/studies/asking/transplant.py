@@ -65,11 +65,11 @@ def read_transplant(arms: pd.DataFrame, free: Mapping[str, pd.DataFrame]) -> Tra
         arms: `Sample.episodes` of MODELS; `arm` is that of ARMS without the model.
         free: the same of each model in free play.
     """
-    found = {f"{model}-{arm}": episodes for (model, arm), episodes in arms.groupby(["player", "arm"])}
-    found |= {f"{model}-free": free[model] for model in MODELS}
-    if not set(ARMS) <= found.keys():
+    by_arm = {f"{model}-{arm}": episodes for (model, arm), episodes in arms.groupby(["player", "arm"])}
+    by_arm |= {f"{model}-free": free[model] for model in MODELS}
+    if not set(ARMS) <= by_arm.keys():
         return None
-    rewards = pd.DataFrame({arm: found[arm].groupby("game_id")["reward"].mean() for arm in ARMS}).dropna()
+    rewards = pd.DataFrame({arm: by_arm[arm].groupby("game_id")["reward"].mean() for arm in ARMS}).dropna()
     return Transplant(rewards) if len(rewards) else None
 
 

@@ -77,10 +77,10 @@ class Evidence:
 
     def numbers(self) -> dict[str, float]:
         """For metrics.json."""
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for name, value in vars(self).items():
-            found |= value.numbers(name) if isinstance(value, Estimate) else {name: value}
-        return found
+            numbers |= value.numbers(name) if isinstance(value, Estimate) else {name: value}
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -169,74 +169,74 @@ def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:
     Args:
         runs: `Evidence.numbers` of each.
     """
-    found: dict[str, Any] = {}
+    values_of_fields: dict[str, Any] = {}
     for field in fields(Evidence):
         values = [math.nan if (value := run.get(field.name)) is None else float(value) for run in runs]
         if field.type is Estimate:
-            found[field.name] = pooled(values)
+            values_of_fields[field.name] = pooled(values)
         else:
-            found[field.name] = min(values) if field.name == "games" else sum(values) / len(values)
-    return Evidence(**found)
+            values_of_fields[field.name] = min(values) if field.name == "games" else sum(values) / len(values)
+    return Evidence(**values_of_fields)
 
 
-def judge(found: Evidence) -> Verdict:
+def judge(e: Evidence) -> Verdict:
     c = criteria()
-    few, many = f"{found.useful_base:.2f}", f"{found.useful_trained:.2f}"
-    asks_more = found.more.low > 0 and found.more.mean >= c.min_cells
+    few, many = f"{e.useful_base:.2f}", f"{e.useful_trained:.2f}"
+    asks_more = e.more.low > 0 and e.more.mean >= c.min_cells
     requirements = [
         Criterion(
-            found.gain.low > 0,
-            f"It earns more: reward {found.reward_trained:.3f} ({found.reward_base:.3f} before); by "
-            f"{found.gain.text('+.3f')}. Required: above 0.",
+            e.gain.low > 0,
+            f"It earns more: reward {e.reward_trained:.3f} ({e.reward_base:.3f} before); by "
+            f"{e.gain.text('+.3f')}. Required: above 0.",
         ),
         Criterion(
-            found.useful_trained >= c.min_cells and found.pays.low > 0,
-            f"It asks: {many} useful cells a game ({few} before), and earns {found.pays.text('+.3f')} more than a "
+            e.useful_trained >= c.min_cells and e.pays.low > 0,
+            f"It asks: {many} useful cells a game ({few} before), and earns {e.pays.text('+.3f')} more than a "
             f"player that asks nothing and infers. Required: {c.min_cells} cells, and above 0.",
         ),
-        _asking_is_why(found, asks_more, c),
+        _asking_is_why(e, asks_more, c),
     ]
     earns, asks, causes = (criterion.met for criterion in requirements)
-    beats_a_rule, follows, chooses = _beats_a_rule(found), _follows_the_limits(found, c), _chooses(found, c)
+    beats_a_rule, follows, chooses = _beats_a_rule(e), _follows_the_limits(e, c), _chooses(e, c)
     outcome: Outcome
     said = (
-        f"It asks for {many} useful cells a game ({few} before training) and earns {found.reward_trained:.3f} "
-        f"({found.reward_base:.3f} before)."
+        f"It asks for {many} useful cells a game ({few} before training) and earns {e.reward_trained:.3f} "
+        f"({e.reward_base:.3f} before)."
     )
-    if found.games < c.min_games:
+    if e.games < c.min_games:
         outcome = "too little data"
-        text = f"Too little data: the players share {found.games:.0f} boards; a verdict needs {c.min_games}."
-    elif not (found.room.low > 0 and found.room.mean >= c.min_room):
-        nothing = f"asking earns the best player no more than {max(found.room.mean, 0):.3f} above what it sees"
+        text = f"Too little data: the players share {e.games:.0f} boards; a verdict needs {c.min_games}."
+    elif not (e.room.low > 0 and e.room.mean >= c.min_room):
+        nothing = f"asking earns the best player no more than {max(e.room.mean, 0):.3f} above what it sees"
         if asks_more:
             outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said} But {nothing}."
         else:
             outcome, text = "nothing to learn", f"Nothing to learn: {nothing}. {said}"
-    elif found.leak.low > 0 and found.leak.mean >= c.max_leak_share * found.room.mean:
+    elif e.leak.low > 0 and e.leak.mean >= c.max_leak_share * e.room.mean:
         outcome = "invalid test: the boards leak"
         text = (
             "Invalid test: the boards leak. Without a question, a player that knows how boards are selected earns "
-            f"{found.leak.mean:.3f} more than its view is worth; asking earns the best player {found.room.mean:.3f}. {said}"
+            f"{e.leak.mean:.3f} more than its view is worth; asking earns the best player {e.room.mean:.3f}. {said}"
         )
     elif earns and asks and causes and beats_a_rule and not beats_a_rule.met:
-        outcome, does = "no better than a rule", _does(found.over_asking_on, found.reward_trained)
+        outcome, does = "no better than a rule", _does(e.over_asking_on, e.reward_trained)
         text = f"Not supported: a base model with one hand-written rule, not to stop, {does}. {said}"
     elif earns and asks and causes:
-        what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not found.rank_unknown.low >= c.min_rank)
-        best = "The best player" if math.isnan(found.choice.mean) else "The two-step asker, a script,"
-        text = f"Supported: the model learnt {what}. {said} {best} earns {found.reward_best:.3f}."
-        if not math.isnan(found.over_asking_unknown.mean) and not found.over_asking_unknown.low > 0:
-            does = _does(found.over_asking_unknown, found.reward_trained)
+        what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not e.rank_unknown.low >= c.min_rank)
+        best = "The best player" if math.isnan(e.choice.mean) else "The two-step asker, a script,"
+        text = f"Supported: the model learnt {what}. {said} {best} earns {e.reward_best:.3f}."
+        if not math.isnan(e.over_asking_unknown.mean) and not e.over_asking_unknown.low > 0:
+            does = _does(e.over_asking_unknown, e.reward_trained)
             text += f" A base model with two hand-written rules {does}: it does not stop, and asks for unknown scores."
     elif earns:
-        outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(found, asks_more, c)}. {said}"
+        outcome, text = "gains without asking", f"Not supported: {_earns_otherwise(e, asks_more, c)}. {said}"
     elif asks_more:
         outcome, text = "asks more without gain", f"Not supported: asks more without gain. {said}"
     else:
         outcome, text = "not supported", f"Not supported: it neither asks nor earns clearly more. {said}"
-    if found.truncated_base > 0.5:
+    if e.truncated_base > 0.5:
         text += (
-            f" But the base model runs out of turns in {found.truncated_base:.0%} of its games: it cannot play yet, so "
+            f" But the base model runs out of turns in {e.truncated_base:.0%} of its games: it cannot play yet, so "
             "this says little about asking."
         )
     choices = [criterion for criterion in (beats_a_rule, follows, chooses) if criterion]
@@ -249,43 +249,43 @@ def _does(trained_over: Estimate, trained: float) -> str:
     return f"{how} ({trained - trained_over.mean:.3f} against {trained:.3f})"
 
 
-def _asking_is_why(found: Evidence, asks_more: bool, c: Criteria) -> Criterion:
-    if math.isnan(found.asks.mean):
+def _asking_is_why(e: Evidence, asks_more: bool, c: Criteria) -> Criterion:
+    if math.isnan(e.asks.mean):
         return Criterion(
             asks_more,
-            f"It asks more: {found.more.text('+.2f')} useful cells a game. Required: above 0, and at "
+            f"It asks more: {e.more.text('+.2f')} useful cells a game. Required: above 0, and at "
             f"least {c.min_cells} more. (The transplant was not played, so this does not show that asking causes the gain.)",
         )
     return Criterion(
-        found.asks.low > 0 and found.asks.mean >= c.min_share * found.transplanted.mean and found.worth.low > 0,
-        f"Asking causes the gain: with the trained model's questions the base model earns {found.asks.text('+.3f')} more, of a "
-        f"gain of {found.transplanted.mean:+.3f} on these boards; the trained model earns "
-        f"{found.worth.text('+.3f')} more than when it is forbidden to ask. "
+        e.asks.low > 0 and e.asks.mean >= c.min_share * e.transplanted.mean and e.worth.low > 0,
+        f"Asking causes the gain: with the trained model's questions the base model earns {e.asks.text('+.3f')} more, of a "
+        f"gain of {e.transplanted.mean:+.3f} on these boards; the trained model earns "
+        f"{e.worth.text('+.3f')} more than when it is forbidden to ask. "
         f"Required: both above 0, and {c.min_share:.0%} of the gain.",
     )
 
 
-def _earns_otherwise(found: Evidence, asks_more: bool, c: Criteria) -> str:
+def _earns_otherwise(e: Evidence, asks_more: bool, c: Criteria) -> str:
     """Why a model that earns more has not shown that asking is the reason."""
-    transplanted = not math.isnan(found.asks.mean)
-    if transplanted and not found.asks.low > 0:
+    transplanted = not math.isnan(e.asks.mean)
+    if transplanted and not e.asks.low > 0:
         return "gains without asking"
-    if found.more.high < 0:
+    if e.more.high < 0:
         return "it gains by asking less"
     if not transplanted and not asks_more:
         return "gains without asking"
-    if found.asks.mean < c.min_share * found.transplanted.mean:
+    if e.asks.mean < c.min_share * e.transplanted.mean:
         return "most of the gain comes without asking"
-    if not found.pays.low > 0:
+    if not e.pays.low > 0:
         return "it gains by its questions, but by too little to beat a player that asks nothing"
-    if found.useful_trained < c.min_cells:
+    if e.useful_trained < c.min_cells:
         return "it hardly asks"
     return "it is not shown to earn more than when it is forbidden to ask"
 
 
-def _beats_a_rule(found: Evidence) -> Criterion | None:
+def _beats_a_rule(e: Evidence) -> Criterion | None:
     """None if the base model was not played by that rule."""
-    on = found.over_asking_on
+    on = e.over_asking_on
     if math.isnan(on.mean):
         return None
     return Criterion(
@@ -294,24 +294,24 @@ def _beats_a_rule(found: Evidence) -> Criterion | None:
     )
 
 
-def _follows_the_limits(found: Evidence, c: Criteria) -> Criterion | None:
+def _follows_the_limits(e: Evidence, c: Criteria) -> Criterion | None:
     """None if the limits do not differ from game to game."""
-    if math.isnan(found.follows.mean):
+    if math.isnan(e.follows.mean):
         return None
     return Criterion(
-        found.follows.low >= c.min_follow,
+        e.follows.low >= c.min_follow,
         "It learnt how many: the rank correlation of the questions with patience, or against price, is "
-        f"{found.follows.text('+.2f')} above the base model's. Required: {c.min_follow}.",
+        f"{e.follows.text('+.2f')} above the base model's. Required: {c.min_follow}.",
     )
 
 
-def _chooses(found: Evidence, c: Criteria) -> Criterion | None:
+def _chooses(e: Evidence, c: Criteria) -> Criterion | None:
     """None if it is known that it matters little which cells are asked for."""
-    if found.choice.mean < c.min_choice:
+    if e.choice.mean < c.min_choice:
         return None
     return Criterion(
-        found.rank.low >= c.min_rank,
-        f"It chooses: the cells it asks for rank {found.rank.text('.2f')} by value among the open ones, random cells "
+        e.rank.low >= c.min_rank,
+        f"It chooses: the cells it asks for rank {e.rank.text('.2f')} by value among the open ones, random cells "
         f"0.50. Required: {c.min_rank}.",
     )
 

@@ -22,15 +22,15 @@ def solve(
     `other` is the largest probability, over all decisions, that the model says something else than, word for word, one
     of the turns that it may take; the probabilities of these are scaled up to 1.
     """
-    found = {}
+    worth = {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="exact solution", unit="model"):
         model, tokenizer = load_model(checkpoint)
         renderer = renderer_of(config, tokenizer)
         decided = [option_logprobs(model, renderer, d, temperature) for d in taskset.decisions()]
         shares = [torch.softmax(options, dim=0).tolist() for options in decided]
         other = 1 - min(float(options.exp().sum()) for options in decided)
-        found[name] = {**taskset.solve(shares), "other": max(other, 0.0)}
-    return found
+        worth[name] = {**taskset.solve(shares), "other": max(other, 0.0)}
+    return worth
 
 
 @torch.inference_mode()
@@ -41,11 +41,11 @@ def option_logprobs(model: PreTrainedModel, renderer: Renderer, decision: Decisi
         ids += renderer.continuation(heard(observation)) if i else renderer.opening(heard(observation))
         if i < len(decision.turns):
             ids += renderer.turn(decision.turns[i])
-    found = []
+    logprobs_of_options = []
     for option in decision.options:
         said = renderer.turn(option)
         logits = model(input_ids=torch.tensor([ids + said], device=model.device)).logits[0].double()
         logprobs = torch.log_softmax(logits[len(ids) - 1 : -1] / (temperature or 1e-6), dim=-1)
         chosen = logprobs.gather(1, torch.tensor(said, device=model.device)[:, None])
-        found.append(chosen.sum().cpu())
-    return torch.stack(found)
+        logprobs_of_options.append(chosen.sum().cpu())
+    return torch.stack(logprobs_of_options)

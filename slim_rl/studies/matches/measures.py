@@ -104,21 +104,21 @@ class Matches:
         if len(better) == len(gains):
             return "The trained model plays better than the base model against every opponent, from every seat."
         parts = ("better", better), ("worse", worse)
-        found = [f"{how} against {', '.join(where)}" for how, where in parts if where]
-        if not found:
+        outcomes = [f"{how} against {', '.join(where)}" for how, where in parts if where]
+        if not outcomes:
             return "It is not shown that the trained model plays better or worse than the base model."
         return (
-            f"Compared with the base model, the trained model plays {' and '.join(found)}; "
+            f"Compared with the base model, the trained model plays {' and '.join(outcomes)}; "
             "elsewhere no difference is shown."
         )
 
     def numbers(self, player: str, opponent: str, seat: str) -> dict[str, float]:
         """What is known of a model against an opponent, from one seat."""
         rows = self.rows(player, opponent, seat)
-        found: dict[str, float] = {"games": len(rows), "illegal_moves": rows["illegal_moves"].mean()}
+        numbers: dict[str, float] = {"games": len(rows), "illegal_moves": rows["illegal_moves"].mean()}
         for outcome in (*OUTCOMES, UNFINISHED):
-            found |= self.share(outcome, player, opponent, seat).numbers(outcome)
-        return found | self.reward(player, opponent, seat).numbers("reward")
+            numbers |= self.share(outcome, player, opponent, seat).numbers(outcome)
+        return numbers | self.reward(player, opponent, seat).numbers("reward")
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -179,19 +179,19 @@ class Matches:
     def metrics(self) -> dict[str, Any]:
         """By opponent and seat: base and trained model, their difference and that from the best rule; and the exact
         solutions."""
-        found: dict[str, Any] = {model: {"exactly": self.solved.get(model, {})} for model in MODELS}
-        found["comparison"] = {}
+        metrics: dict[str, Any] = {model: {"exactly": self.solved.get(model, {})} for model in MODELS}
+        metrics["comparison"] = {}
         for opponent in self.opponents:
-            found["comparison"][opponent] = {seat: self._compared(opponent, seat) for seat in self.seats}
+            metrics["comparison"][opponent] = {seat: self._compared(opponent, seat) for seat in self.seats}
             for model in MODELS:
-                found[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
-        return found
+                metrics[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
+        return metrics
 
     def _compared(self, opponent: str, seat: str) -> dict[str, float]:
-        found = self.gain(opponent, seat).numbers("reward_difference")
+        numbers = self.gain(opponent, seat).numbers("reward_difference")
         if rule := self.best_rule(opponent, seat):
-            found |= self.gain(opponent, seat, rule).numbers("best_rule_difference")
-        return found
+            numbers |= self.gain(opponent, seat, rule).numbers("best_rule_difference")
+        return numbers
 
     @cached_property
     def ratings(self) -> pd.DataFrame:

@@ -31,7 +31,7 @@ def report(results: Results) -> Report:
         tables=matches.tables,
         metrics=matches.metrics,
         templates=Path(__file__).parent,
-        values={"found": matches, "players": (*MODELS, *matches.rules), "outcomes": (*OUTCOMES, UNFINISHED)},
+        values={"matches": matches, "players": (*MODELS, *matches.rules), "outcomes": (*OUTCOMES, UNFINISHED)},
     )
 
 
@@ -53,28 +53,28 @@ def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
     return Compared(columns, points)
 
 
-def _draw(found: Matches) -> dict[str, Figure]:
-    drawn = {"learning": _learning_figure(found)}
-    if found.followed:
-        drawn["training"] = figures.training_figure(thinned(found.curves, MAX_POINTS), found.followed, "a game")
-    if found.solved:
-        drawn["exactly"] = _exact_figure(found.exactly)
+def _draw(matches: Matches) -> dict[str, Figure]:
+    drawn = {"learning": _learning_figure(matches)}
+    if matches.followed:
+        drawn["training"] = figures.training_figure(thinned(matches.curves, MAX_POINTS), matches.followed, "a game")
+    if matches.solved:
+        drawn["exactly"] = _exact_figure(matches.exactly)
     return drawn
 
 
 @with_style
-def _learning_figure(found: Matches) -> Figure:
+def _learning_figure(matches: Matches) -> Figure:
     """Reward against every opponent over training, by seat, and that of rules."""
-    opponents, table = found.opponents, found.learning
+    opponents, table = matches.opponents, matches.learning
     figure = Figure((WIDTH, 0.8 + 2 * len(opponents)), layout="constrained")
     panels = np.atleast_1d(figure.subplots(len(opponents), 1, sharex=True))
     for axes, opponent in zip(panels, opponents, strict=True):
-        for seat, colour, line in zip(found.seats, (BLUE, VERMILLION), ("-", "--"), strict=False):
+        for seat, colour, line in zip(matches.seats, (BLUE, VERMILLION), ("-", "--"), strict=False):
             rows = table[(table["opponent"] == opponent) & (table["seat"] == seat)]
             figures.curve(axes, rows, "reward", seat, colour, line)
-            for rule, (_, style) in zip(found.rules, figures.LINES[2:], strict=False):
-                if len(found.rows(rule, opponent, seat)):
-                    earned = found.reward(rule, opponent, seat).mean
+            for rule, (_, style) in zip(matches.rules, figures.LINES[2:], strict=False):
+                if len(matches.rows(rule, opponent, seat)):
+                    earned = matches.reward(rule, opponent, seat).mean
                     axes.axhline(earned, color=colour, linestyle=style, linewidth=1, label=title(rule).lower())
         axes.set(ylabel=f"reward against\n{title(opponent).lower()}")
     axes.set(xlabel="training step")
