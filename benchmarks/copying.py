@@ -14,8 +14,8 @@ import pandas as pd
 
 from slim_rl.analysis.figures import curves_figure, save
 from slim_rl.core.game import Demonstration, Task, seed_of, series_seed
+from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution
-from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import GrammarTasks
 from slim_rl.runtime.cli import argument_parser
 

@@ -12,8 +12,8 @@ from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import said
 from slim_rl.core.player import Player
+from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution, is_constant
-from slim_rl.games.execution.parameters import Parameters
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
 from slim_rl.rollout.play import play
 from slim_rl.sandbox import Run, Sandbox, SandboxConfig

@@ -9,8 +9,8 @@ from slim_rl.core.episode import Episode
 from slim_rl.core.message import said, text_of
 from slim_rl.core.player import Player
 from slim_rl.games import game_parameters, load_games
+from slim_rl.games.prediction import Parameters
 from slim_rl.games.prediction.game import Prediction, agrees
-from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.games.prediction.tasks import PROMPT, PredictionTasks, _computed
 from slim_rl.rollout.play import play
 from slim_rl.sandbox import Run, SandboxConfig

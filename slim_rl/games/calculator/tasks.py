@@ -8,8 +8,8 @@ from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, se
 from slim_rl.core.message import Message, Tool, ToolCall, heard, said, text_of
 from slim_rl.core.player import Player, ScriptedPlayer
 from slim_rl.core.tools import BadCall, ToolGame
+from slim_rl.games.calculator import Parameters
 from slim_rl.games.calculator.arithmetic import evaluate, number, written
-from slim_rl.games.calculator.parameters import Parameters
 
 CALCULATE = Tool(
     "calculate",

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from slim_rl.core.errors import GameFailed
 from slim_rl.core.game import Game
 from slim_rl.core.message import Message, heard
-from slim_rl.games.execution.parameters import Parameters
+from slim_rl.games.execution import Parameters
 from slim_rl.sandbox import Run, Sandbox
 from slim_rl.sandbox.grading import Grade, TestFailed
 from slim_rl.sandbox.program import Unreadable, program_in, syntax_of
@@ -71,9 +71,8 @@ class Execution(Game):
         try:
             graded = await self._grade(program)
         except TestFailed as error:
-            raise GameFailed(
-                f"TestFailed: the test of {self.game_id} failed for a reason of its own: {error}"
-            ) from None
+            reason = f"the test of {self.game_id} failed for a reason of its own: {error}"
+            raise GameFailed(f"TestFailed: {reason}") from None
         self._passed = graded.passed
         return graded.run
 
@@ -84,28 +83,14 @@ class Execution(Game):
 
     def metrics(self) -> Mapping[str, float]:
         """`runs`, and each outcome of REWARDS, 0 or 1; `lines` of the program; `degenerate`: see `is_constant`."""
-        outcomes = {name: float(name == self._outcome) for name in REWARDS}
-        program = self._program or ""
-        return {
-            "runs": outcomes["printed"] + outcomes["silent"],
-            **outcomes,
-            "lines": float(len(program.splitlines())),
-            "degenerate": float(is_constant(program)),
-        }
+        outcomes, program = {name: float(name == self._outcome) for name in REWARDS}, self._program or ""
+        runs = outcomes["printed"] + outcomes["silent"]
+        return {"runs": runs, **outcomes, "lines": len(program.splitlines()), "degenerate": is_constant(program)}
 
 
 _CONSTANT = (
-    ast.Module,
-    ast.Expr,
-    ast.Call,
-    ast.Constant,
-    ast.Name,
-    ast.Load,
-    ast.Store,
-    ast.Assign,
-    ast.Pass,
-    ast.keyword,
-)
+    ast.Module, ast.Expr, ast.Call, ast.Constant, ast.Name, ast.Load, ast.Store, ast.Assign, ast.Pass, ast.keyword,
+)  # fmt: skip
 
 
 def is_constant(program: str) -> bool:

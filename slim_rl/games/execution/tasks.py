@@ -15,8 +15,8 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration, Purpose, Task, Taskset, seed_of, series_seed
+from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution
-from slim_rl.games.execution.parameters import Parameters
 from slim_rl.runtime.files import read_rows
 from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.grading import check, grade, parse_tests
@@ -46,14 +46,8 @@ class _Tasks(Taskset):
     def load(self, task: Task) -> Execution:
         state, sandbox, seconds = task.state, self._sandbox, self.parameters.seconds
         if "entry_point" in state:
-            grader = partial(
-                check,
-                sandbox,
-                entry_point=state["entry_point"],
-                prompt=state["beginning"],
-                test=state["test"],
-                seconds=seconds,
-            )
+            names = {"entry_point": state["entry_point"], "prompt": state["beginning"], "test": state["test"]}
+            grader = partial(check, sandbox, **names, seconds=seconds)
         else:
             cases, setup = parse_tests(state["tests"]), state.get("setup", "")
             grader = partial(grade, sandbox, cases=cases, setup=setup, seconds=seconds)

@@ -66,33 +66,21 @@ class InvalidTurn(ValueError):
     """A turn that the rules forbid; the speaker is told the message."""
 
 
-def prompt(
-    numbers: np.ndarray,
-    private_scale: bool,
-    limits: Limits,
-    partner: bool = False,
-    short: bool = False,
-    rough: np.ndarray | None = None,
-) -> str:
-    """What a player reads first.
+def opening(board: Board, player: int, limits: Limits, short: bool = False) -> str:
+    """What a player, 0 or 1, reads first.
 
     Args:
-        numbers: (N, N) int: what it sees of the board, -1 where it sees nothing.
-        rough: (N, N) int: what it knows roughly of the rest, see `Board.rough`; -1 where it knows nothing.
-        partner: whether it is the second player, whose patience it is.
         short: leave the rules out, for a model that has learnt them by imitation.
     """
-    size = len(numbers)
-    scale = _PRIVATE_SCALE if private_scale else ""
-    if rough is not None:
-        scale += f", or knows them roughly ({ROUGH_MARK})"
-    ends_soon = limits.patience is not None and not limits.turns_told
-    rules = (_SHORT if short else _INSTRUCTIONS + _ENDS_SOON * ends_soon).format(size=size, scale=scale)
+    numbers, scale = board.numbers(player), _PRIVATE_SCALE if board.private else ""
     shown = np.where(numbers < 0, "?", numbers.astype(str))
-    if rough is not None:
-        shown = np.where(rough < 0, shown, np.char.add(rough.astype(str), ROUGH_MARK))
+    if player == 0 and board.rough is not None:
+        scale += f", or knows them roughly ({ROUGH_MARK})"
+        shown = np.where(board.rough, np.char.add(expected(board.bounds(0)).astype(str), ROUGH_MARK), shown)
+    ends_soon = limits.patience is not None and not limits.turns_told
+    rules = (_SHORT if short else _INSTRUCTIONS + _ENDS_SOON * ends_soon).format(size=board.size, scale=scale)
     cells = (f"{REVIEWERS[r]} - {SHORT_PAPERS[p]}: {text}" for (r, p), text in np.ndenumerate(shown))
-    return rules + _BOARD + "\n".join(cells) + "\n" + left(limits, partner=partner)
+    return rules + _BOARD + "\n".join(cells) + "\n" + left(limits, partner=player == 1)
 
 
 def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) -> str:
@@ -112,12 +100,13 @@ def left(limits: Limits, turns: int = 0, asked: int = 0, partner: bool = False) 
 
 
 def read_prompt(text: str) -> np.ndarray | None:
-    """`numbers` from a text that begins with `prompt(numbers, ...)`; None from any other text."""
+    """(N, N) int: what a player sees by a text that begins with its `opening`, -1 where it sees nothing; None from any
+    other text."""
     return _read(text, _CELL)
 
 
 def read_rough(text: str) -> np.ndarray | None:
-    """`rough` from such a text, -1 where nothing is known roughly."""
+    """(N, N) int: the middles of the scores that it knows roughly, -1 elsewhere."""
     return _read(text, _ROUGH_CELL)
 
 
@@ -177,12 +166,6 @@ class _Asking:
     malformed: int = 0
     """Malformed messages; see `slim_rl.games.matching.reader.is_malformed`."""
     errors: int = 0
-
-
-def opening(board: Board, player: int, limits: Limits, short: bool) -> str:
-    """What a player reads first; see `prompt`."""
-    rough = np.where(board.rough, expected(board.bounds(0)), -1) if player == 0 and board.rough is not None else None
-    return prompt(board.numbers(player), board.private, limits, player == 1, short, rough)
 
 
 class MatchingGame(TextGame):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from slim_rl.core.errors import GameFailed
 from slim_rl.core.game import Game
 from slim_rl.core.message import Message, heard
-from slim_rl.games.prediction.parameters import Parameters
+from slim_rl.games.prediction import Parameters
 from slim_rl.sandbox import Sandbox
 from slim_rl.sandbox.program import Unreadable, literal_in, program_in, syntax_of
 

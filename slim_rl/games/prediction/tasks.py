@@ -10,8 +10,8 @@ import numpy as np
 
 from slim_rl.core.game import ChatRules, Demonstration, Purpose, Task, Taskset, seed_of, series_seed
 from slim_rl.core.player import Player, ScriptedPlayer
+from slim_rl.games.prediction import Parameters
 from slim_rl.games.prediction.game import AUTHOR, PREDICTOR, QUESTION, RUNS, Prediction, seats_of
-from slim_rl.games.prediction.parameters import Parameters
 from slim_rl.sandbox import Sandbox
 
 PROMPT = "Write a program whose output is hard to predict."
@@ -38,23 +38,8 @@ class PredictionTasks(Taskset):
     opponents = ("random", "scripted")
     rules: Mapping[str, Sequence[str]] = {PREDICTOR: (_LARGER, _COMMONEST)}
     words = (
-        "x = ",
-        "y = ",
-        "print(",
-        ")",
-        "x",
-        "y",
-        "z",
-        " + ",
-        " - ",
-        " * ",
-        "max(",
-        "min(",
-        ", ",
-        "id(",
-        "hash('a')",
-        "-",
-    )
+        "x = ", "y = ", "print(", ")", "x", "y", "z", " + ", " - ", " * ", "max(", "min(", ", ", "id(", "hash('a')", "-",
+    )  # fmt: skip
 
     def __init__(self, parameters: Parameters, seed: int):
         super().__init__(parameters, seed)
@@ -99,12 +84,9 @@ class PredictionTasks(Taskset):
         return str(Counter(map(_computed, programs)).most_common(1)[0][0])
 
     def chat_rules(self, seat: str) -> ChatRules:
-        asked = (
-            "Answer with one Python program and nothing else." if seat == AUTHOR else "Answer with the output alone."
-        )
-        return ChatRules(
-            f"You play a game of writing programs and predicting their output. {asked}", lambda _, text: text
-        )
+        answer = "one Python program and nothing else" if seat == AUTHOR else "the output alone"
+        rules = f"You play a game of writing programs and predicting their output. Answer with {answer}."
+        return ChatRules(rules, lambda _, text: text)
 
 
 class _Scripted(ScriptedPlayer):

@@ -11,7 +11,7 @@ from slim_rl.games.matching.board import Board, generate_boards
 from slim_rl.games.matching.env import MatchingEnv
 from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.games.matching.rules import Limits, MatchingGame, prompt, read_prompt
+from slim_rl.games.matching.rules import Limits, MatchingGame, opening, read_prompt
 from slim_rl.games.matching.tasks import MatchingTaskset
 
 BEST = "[propose] Proposal:\nBLEU: Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel"
@@ -158,7 +158,7 @@ def test_what_is_left_is_told_before_each_turn_of_the_first_player():
 def test_a_prompt_can_be_read_back(short):
     [board] = generate_boards(1, 1, Parameters(size=4))
     for player in (0, 1):
-        text = prompt(board.numbers(player), False, Limits(8, 3, 2), player == 1, short)
+        text = opening(board, player, Limits(8, 3, 2), short)
         assert ("Take turns." in text) != short
         assert (read_prompt(text) == board.numbers(player)).all()
     assert read_prompt("[message] Hello") is None
