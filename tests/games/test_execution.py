@@ -92,7 +92,7 @@ def test_a_program_that_computes_nothing_is_told_apart():
     constant = ["print(1)", "print('a', 2, sep='')", "x = 1\nprint(x)", "pass\nprint(1)"]
     computed = [
         "print(1 + 1)",
-        "def f(x):\n    return x\nprint(f(1))",
+        "def f(x): return x\nprint(f(1))",
         "print(len('a'))",
         "x = 1",
         "print(",
@@ -149,12 +149,12 @@ def test_small_tasks_are_graded_by_hidden_tests(grammar):
 
 @pytest.mark.slow
 def test_demonstrations_run_less_than_six_times_in_ten(grammar):
-    tasks = list(grammar.tasks("demonstrations", 300))
+    tasks = list(grammar.tasks("demonstrations", 100))
     shown = [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     game = [Execution("g", "", PARAMETERS, grammar._sandbox, None) for _ in shown]
     runs = [played(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
-    assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 200
+    assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 80
 
 
 def test_tasks_of_different_purposes_differ(grammar):
@@ -182,11 +182,7 @@ def test_a_file_that_is_no_file_of_tasks_is_a_sentence(tmp_path):
     "row",
     [
         {"prompt": "def f():\n", "entry_point": "f", "test": "import numpy as np\ndef check(candidate): ..."},
-        {
-            "prompt": "def f():\n",
-            "entry_point": "f",
-            "test": "def check(candidate):\n    from numpy.linalg import norm",
-        },
+        {"prompt": "def f():\n", "entry_point": "f", "test": "def check(f):\n    from numpy.linalg import norm"},
         {"text": "Write f.", "test_list": ["assert f() == 1"], "test_setup_code": "import sys, numpy"},
         {"prompt": "Write f.", "test_list": ["assert f() == 1"], "test_imports": ["import math", "import numpy"]},
     ],
@@ -217,14 +213,8 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
         ("    return x / 2", 1.0),
         ("```python\ndef half(x):\n    return math.sqrt(x * x / 4)\n```", 1.0),
         ("if x > 0:\n        return x / 2\n    return 0", 1.0),  # it has lost the space before it
-        (
-            "from __future__ import annotations\nimport sys\ndef half(x): return x / 2\nif __name__ == '__main__': sys.exit(3)",
-            1.0,
-        ),
-        ("    return x", 0.0),
-        ("    return 1.5", 0.0),
-        ("def half(x): exit(0)", 0.0),
-        ("", 0.0),
+        ("from __future__ import annotations\ndef half(x): return x / 2\nif __name__ == '__main__': exit(3)", 1.0),
+        *((wrong, 0.0) for wrong in ("    return x", "    return 1.5", "def half(x): exit(0)", "")),
     ):
         assert played(tasks.load(task), reply).rewards == {"author": reward}, reply
     with pytest.raises(UserError, match=r"problems\.jsonl has no tasks to train"):
@@ -232,10 +222,8 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
     broken = Task(task.game_id, task.prompt, {**task.state, "test": "import no_such_module\n" + task.state["test"]})
     for reply in ("    return x / 2", "    return x"):
         episode = played(tasks.load(broken), reply)
-        assert (episode.status, episode.rewards) == (
-            "failed",
-            {},
-        ) and "No module named 'no_such_module'" in episode.error
+        assert (episode.status, episode.rewards) == ("failed", {})
+        assert "No module named 'no_such_module'" in episode.error
 
 
 def test_humaneval_is_read_from_its_package(monkeypatch):

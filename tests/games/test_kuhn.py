@@ -137,10 +137,8 @@ def test_what_players_win_agrees_with_what_is_computed(taskset, names, play_out)
     odds = {"scripted": equilibrium(1 / 3), "random": UNIFORM}
     expected = taskset.solve(odds[names[0]][:6] + odds[names[1]][6:])["value_first"]
 
-    won = [
-        play_out(taskset, task, names, seed=2 * number).rewards["first"]
-        for number, task in enumerate(taskset.tasks("evaluate", 500))
-    ]
+    tasks = enumerate(taskset.tasks("evaluate", 250))
+    won = [play_out(taskset, task, names, seed=2 * number).rewards["first"] for number, task in tasks]
     assert abs(np.mean(won) - expected) < 3.5 * np.std(won) / np.sqrt(len(won))
 
 

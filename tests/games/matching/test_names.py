@@ -43,53 +43,50 @@ def edited(draw, name):
 
 
 @pytest.mark.parametrize(
-    ("index", "text"),
+    ("kind", "index", "texts"),
     [
-        *((0, text) for text in ("Ava Li", "ava", "LI", "Ava's", "Ava\u2019s", "AvaLi")),
-        *((1, text) for text in ("Danial", "Daniel Ngyuen")),
-        *((2, text) for text in ("Sophia", "**Sofia Patel**")),
-        *((3, text) for text in ("1. Andrei", "- Andrei Petrov (57)")),
-        *((5, text) for text in ("Jospeh", "Santos'")),
+        ("reviewer", 0, ("Ava Li", "ava", "LI", "Ava's", "Ava\u2019s", "AvaLi")),
+        ("reviewer", 1, ("Danial", "Daniel Ngyuen")),
+        ("reviewer", 2, ("Sophia", "**Sofia Patel**")),
+        ("reviewer", 3, ("1. Andrei", "- Andrei Petrov (57)")),
+        ("reviewer", 5, ("Jospeh", "Santos'")),
+        ("paper", 0, ("BLEU", "bleu", "- **BLEU**")),
+        ("paper", 1, ("Elektra",)),
+        ("paper", 3, ("GLUEE", "the GLUE paper")),
+        ("paper", 4, ("LLaMA: Open and Efficient",)),
+        ("paper", 6, ("Quack", "Question Answering in Context")),
+        *(("paper", i, (title, title.upper())) for i, title in enumerate(PAPERS)),
     ],
 )
-def test_a_reviewer_is_known_by_any_usual_spelling(text, index):
-    assert resolve_reviewer(text, 8) == index
+def test_a_name_is_known_by_any_usual_spelling(kind, index, texts):
+    assert {RESOLVE[kind](text, 8) for text in texts} == {index}
 
 
 @pytest.mark.parametrize(
-    ("index", "text"),
+    ("kind", "texts", "size", "sentence"),
     [
-        *((0, text) for text in ("BLEU", "bleu", "- **BLEU**")),
-        *((1, "Elektra"), (2, "GloVe"), (3, "GLUEE"), (3, "the GLUE paper"), (5, "Roberta")),
-        *((4, "LLaMA: Open and Efficient"), (6, "Quack"), (6, "Question Answering in Context")),
-        *enumerate(PAPERS),
-        *((i, title.upper()) for i, title in enumerate(PAPERS)),
+        (
+            "reviewer",
+            ("", "Bob", "Joe", "Li Ava Bob", "57"),
+            3,
+            "is not a reviewer in this game; choose one of Ava Li, Da",
+        ),
+        ("reviewer", ("Andrei Patel",), 8, '"Andrei Patel" could be the reviewer Sofia Patel or Andrei Petrov'),
+        ("paper", ("BLUE", "gleu"), 3, "could be the paper BLEU or GLUE"),
+        ("paper", ("BLUE", "gleu"), 8, "could be the paper BLEU or GLUE"),
+        ("paper", ("GLU",), 8, '"GLU" is not a paper'),
+        (
+            "paper",
+            ("GLUE",),
+            3,
+            '^"GLUE" is not a paper in this game; .* BLEU, Electra or GloVe',
+        ),  # nor a misspelt BLEU
     ],
 )
-def test_a_paper_is_known_by_short_name_title_or_subtitle(text, index):
-    assert resolve_paper(text, 8) == index
-
-
-@pytest.mark.parametrize("text", ["", "Bob", "Joe", "Li Ava Bob", "57"])
-def test_an_unknown_name_is_refused_with_the_choices(text):
-    with pytest.raises(UnknownName, match="is not a reviewer in this game; choose one of Ava Li, Daniel"):
-        resolve_reviewer(text, 3)
-
-
-def test_a_name_between_two_is_ambiguous_on_every_board():
-    with pytest.raises(UnknownName, match='"Andrei Patel" could be the reviewer Sofia Patel or Andrei Petrov'):
-        resolve_reviewer("Andrei Patel", 8)
-    for text, size in (("BLUE", 3), ("BLUE", 8), ("gleu", 3), ("gleu", 8)):
-        with pytest.raises(UnknownName, match="could be the paper BLEU or GLUE"):
-            resolve_paper(text, size)
-
-
-def test_names_not_in_play_are_not_taken_for_others():
-    with pytest.raises(UnknownName, match=r'^"GLUE" is not a paper in this game; .* BLEU, Electra or GloVe'):
-        resolve_paper("GLUE", 3)
-    with pytest.raises(UnknownName):
-        resolve_paper("GLU", 8)
-    assert found("GLUE or BLEU?", size=3) == [("paper", 0, "BLEU")]
+def test_an_unknown_or_ambiguous_name_is_refused_with_the_choices(kind, texts, size, sentence):
+    for text in texts:
+        with pytest.raises(UnknownName, match=sentence):
+            RESOLVE[kind](text, size)
 
 
 @settings(deadline=None)
@@ -124,6 +121,7 @@ def test_one_typo_in_a_long_name_never_makes_it_another_and_case_does_not_matter
 )
 def test_mentions_in_free_text(text, mentions):
     assert found(text) == mentions
+    assert found("GLUE or BLEU?", size=3) == [("paper", 0, "BLEU")]
 
 
 @settings(deadline=None)

@@ -141,13 +141,6 @@ def test_held_out_wordings_are_new_sentences_of_words_that_the_tokenizer_knows(t
             assert not any(token.startswith("<0x") for token in tokenizer.tokenize("[message] " + text)), text
 
 
-def test_each_word_is_one_token_and_no_token_spans_two(tokenizer):
-    words = [token for token in tokenizer.get_vocab() if not token.startswith("<")]
-    assert len(words) > 100 and not any(re.search(r"\w\W+\w|\s\d+\W", word) for word in words)
-    tokens = tokenizer.tokenize(question(0, 0))
-    assert tokens == ["[message]", " What", " is", " Ava", " Li", "'s", " score", " for", " BLEU", "?"]
-
-
 PROPOSAL = "Partner: [propose] Proposal:\nBLEU: Ava Li\nYou can output one of these choices: [accept] or [reject]"
 HELLO = "Partner: [message] Hi"
 

@@ -51,11 +51,7 @@ def counts(pairs):
 
 @pytest.mark.parametrize(
     ("split", "exactly", "cells"),
-    [
-        ("tuning", 97, (113, 114, 118)),
-        ("kept_apart", 92, (77, 79, 85)),
-        ("second_writer", 57, (72, 72, 110)),
-    ],
+    [("tuning", 97, (113, 114, 118)), ("kept_apart", 92, (77, 79, 85)), ("second_writer", 57, (72, 72, 110))],
 )
 def test_models_get_the_cells_they_ask_for(split, exactly, cells):
     """No worse than measured on 2026-11-26; see messages/GUIDELINE.md."""
@@ -129,36 +125,7 @@ def test_no_message_of_people_or_chat_models_is_malformed():
     assert not [m["text"] for part in parts for m in labelled(part) if is_malformed(m["text"], 8)]
 
 
-RECITED = [
-    "Ava Li - BLEU: 34, Ava Li - Electra: ?, Daniel Nguyen - BLEU: ?, Daniel Nguyen - Electra: 55",
-    "- **Ava Li** (BLEU): `?`\n- **Ava Li** (Electra): 40\n- **Daniel Nguyen** (BLEU): ?",
-    "Ava Li: BLEU ?, Electra 40\nDaniel Nguyen: BLEU 12, Electra ?",
-    "BLEU: Ava Li=?, Daniel Nguyen=40; Electra: Ava Li=12, Daniel Nguyen=?",
-    "Ava Li's score for BLEU is ?.\nDaniel Nguyen's score for Electra is unknown.",
-    "| | BLEU | Electra |\n|---|---|---|\n| Ava Li | 34 | ? |\n| Daniel Nguyen | ? | 55 |",
-    "Reviewer,BLEU,Electra\nAva Li,34,?\nDaniel Nguyen,?,55",
-    '{"Ava Li": {"BLEU": 34, "Electra": "?"}, "Daniel Nguyen": {"BLEU": "?"}}',
-    "I see a ? for Ava Li on BLEU and a ? for Daniel Nguyen on Electra.",
-    "| Question | Answer |\n|---|---|\n| Ava Li on BLEU? | 34 |\n| Daniel Nguyen on Electra? | - |",
-    "Unknown to me: Ava Li/BLEU, Daniel Nguyen/Electra.",
-    "Ava Li: BLEU ?, Electra ?, GloVe ?\nDaniel Nguyen: BLEU ?, Electra ?, GloVe ?\nSofia Patel: BLEU ?, Electra ?",
-    "BLEU: Ava Li ?, Daniel Nguyen ?; Electra: Ava Li ?, Daniel Nguyen ?",
-    "Ava Li: BLEU -> ?, Electra -> ?\nDaniel Nguyen: BLEU -> ?, Electra -> ?",
-    "Ava Li BLEU ? Electra ?\nDaniel Nguyen BLEU ? Electra ?",
-    "Ava Li - BLEU - ?\nAva Li - Electra - ?\nDaniel Nguyen - BLEU - ?",
-    "Ava Li: BLEU - ?/100, Electra - ?/100",
-    "Ava Li\tBLEU\t?\nAva Li\tElectra\t34\nDaniel Nguyen\tBLEU\t?",
-    "Ava Li's score for BLEU: -\nDaniel Nguyen's score for Electra: ___",
-    "> What is Ava Li's score for BLEU?\nIt is 57.",
-    "57.<br/>> What is Ava Li's score for BLEU? And for Electra?",
-    "You asked: What is Ava Li's score for BLEU?",
-    "You've just asked me: Can you tell me Ava Li's score for BLEU? It is 57.",
-    "You wrote:\nWhat is Ava Li's score for BLEU?",
-    "Your question was: What is Ava Li's score for BLEU?",
-]
-
-
-@pytest.mark.parametrize("board", RECITED)
+@pytest.mark.parametrize("board", [board["text"] for board in labelled("recited")])
 def test_who_recites_the_board_asks_for_none_of_its_cells(board):
     for before, after in product(
         ("", "My board:\n", "Below are my scores, unknown ones are marked with ?:\n"),
@@ -188,15 +155,13 @@ def test_any_text_can_be_read(text, size):
 
 
 AGENT, PARTNER = "player-1", "player-2"
-SIZE = 8
-USES = ("known", "repeated", "with_number")
-SEEN = {(0, 0)}
 
 
 def uses(*dialogue):
-    """By question: what became of it; turns alternate, the agent begins."""
-    turns = [(AGENT if i % 2 == 0 else PARTNER, text) for i, text in enumerate(dialogue)]
-    return [{use for use in USES if getattr(asked, use)} for asked in classify(turns, AGENT, SEEN, SIZE)]
+    """By question: what became of it; turns alternate, the agent begins. It sees Ava Li's score for BLEU."""
+    turns = [((AGENT, PARTNER)[i % 2], text) for i, text in enumerate(dialogue)]
+    names = ("known", "repeated", "with_number")
+    return [{name for name in names if getattr(asked, name)} for asked in classify(turns, AGENT, {(0, 0)}, 8)]
 
 
 def test_what_became_of_questions():
@@ -214,8 +179,6 @@ def test_what_became_of_questions():
         "[propose] Is this a question?",
     ) == [{"with_number"}, {"repeated"}, {"known", "with_number"}, set()]
 
-
-def test_what_answers_a_question():
     asked = "[message] What is Ava Li's score for Electra?"
     assert uses(asked, "[message] I don't know, 1 of my blanks.") == [set()]  # a refusal, whatever number it has
     assert uses(asked, "[accept] 57") == [set()]

@@ -60,10 +60,6 @@ def test_the_environment_plays_a_game_from_reset_to_the_reward():
     assert env.reset({**STATE, "action_log": [said]})[0]["turn_player"] == "player-2"
 
 
-def test_rows_are_reviewers_in_the_score():
-    assert game_of(WORSE, "[accept]").quality == pytest.approx((10 + 40 + 50) / 240)
-
-
 def test_a_proposal_must_be_answered_and_once_rejected_is_off_the_table():
     game = game_of(BEST, "[message] let me think")
     assert game.turn == "player-2" and game.read("player-2").splitlines()[-1].startswith("Error: ")

@@ -36,19 +36,12 @@ def episodes(play_out):
     return episodes
 
 
-def mean(episodes, metric=None):
-    return np.mean([e.metrics[metric] if metric else e.rewards["player-1"] for e in episodes])
-
-
 @pytest.mark.parametrize("scales", [(1, 1), (1, 10)])
 @pytest.mark.parametrize(
     ("name", "questions"),
     [
         ("own-view", 0),
-        ("asks-2-random", 2),
-        ("asks-2-table", 2),
-        ("asks-2-unknown", 2),
-        ("asks-2-useful", 2),
+        *((f"asks-2-{order}", 2) for order in ("random", "table", "unknown", "useful")),
         ("asks-all-random", 9),
     ],
 )
@@ -68,7 +61,7 @@ def test_a_reference_that_infers_proposes_by_the_posterior_mean_and_a_random_one
     parameters = Parameters(selection="dialop", max_turns=30)
     taskset = MatchingTaskset(parameters, seed=1)
     proposals = set()
-    for number, task in enumerate(taskset.tasks("train", 8)):
+    for number, task in enumerate(taskset.tasks("train", 4)):
         game = taskset.load(task)
         mean = posterior_mean(game.board, 0, parameters, np.random.default_rng(number))
         said = play_out(taskset, task, ("bayes", "scripted"), number).turns[0].message.text
@@ -78,11 +71,6 @@ def test_a_reference_that_infers_proposes_by_the_posterior_mean_and_a_random_one
     assert len(proposals) > 2
 
 
-def test_boards_of_dialop_tell_a_player_that_its_own_choice_is_bad(episodes):
-    """Seed 1: .9 instead of .6 of the best sum, without one question."""
-    assert mean(episodes("bayes", 25, selection="dialop")) > mean(episodes("own-view", 25, selection="dialop")) + 0.15
-
-
 @pytest.mark.parametrize("name", ["greedy", "optimal"])
 @pytest.mark.parametrize("price", [0, 3, 40])
 def test_a_reference_asks_for_the_cell_that_is_worth_most_and_stops_where_none_is_worth_its_price(name, price):
@@ -90,11 +78,8 @@ def test_a_reference_asks_for_the_cell_that_is_worth_most_and_stops_where_none_i
     taskset = MatchingTaskset(parameters, seed=1)
     for task in taskset.tasks("train", 12):
         game = taskset.load(task)
-        bounds, unasked, points = (
-            game.board.bounds(0),
-            ~game.board.masks[0],
-            price / 100 * game.board.best_assignment_reward,
-        )
+        bounds, unasked = game.board.bounds(0), ~game.board.masks[0]
+        points = price / 100 * game.board.best_assignment_reward
         player, heard, left = taskset.player(name, game, "player-1", 0), "", 14
         while True:
             best = best_question(bounds, unasked, left if name == "optimal" else 1, points, parameters.p_partner)
@@ -106,12 +91,6 @@ def test_a_reference_asks_for_the_cell_that_is_worth_most_and_stops_where_none_i
             unasked[best], left = False, left - 1
             bounds[:, *best] = game.board.table[best]
             heard = f"Partner: [message] It is {game.board.table[best]}."
-
-
-def test_the_dearer_a_question_the_fewer_are_asked(episodes):
-    for name in ("greedy", "optimal"):
-        asked = [mean(episodes(name, 24, question_price=(p, p)), "player-1.question_count") for p in (0, 3, 40)]
-        assert asked[0] > asked[1] > asked[2] == 0
 
 
 def test_the_least_known_first_leaves_the_rough_ones_for_last_in_a_random_order():
@@ -140,9 +119,6 @@ def test_an_unknown_reference_is_an_error_that_names_it():
     [task] = taskset.tasks("train", 1)
     with pytest.raises(ValueError, match="asks-lots"):
         taskset.player("asks-lots", taskset.load(task), "player-1", 0)
-
-
-# Demonstrations
 
 
 COUNT = 1280
@@ -237,14 +213,10 @@ def test_demonstrators_stop_by_a_habit_and_surely_in_their_last_turn(shown):
             done = asked == (~game.board.masks[0]).sum() or asked + 1 == game.limits.max_turns // 2
             assert stop == (1 if done else habit)
         assert None not in demo.closings
-
-
-def test_where_a_score_has_a_price_demonstrators_stop_more_often_if_it_is_even():
-    taskset = MatchingTaskset(Parameters(question_price=(1, 5), max_questions=5), seed=0)
-    stops = {}
-    for task in taskset.tasks("demonstrations", 40):
-        game, demo = taskset.load(task), taskset.demonstrate(task, "player-1")
-        stops.setdefault(game.limits.price, set()).update(stop for stop in demo.stopping if stop < 1)
+    priced, stops = MatchingTaskset(Parameters(question_price=(1, 5), max_questions=5), seed=0), {}
+    for task in priced.tasks("demonstrations", 40):
+        stop = {stop for stop in priced.demonstrate(task, "player-1").stopping if stop < 1}
+        stops.setdefault(priced.load(task).limits.price, set()).update(stop)
     assert stops == {1: {0.15}, 2: {0.35}, 3: {0.15}, 4: {0.35}, 5: {0.15}}
 
 
@@ -261,16 +233,16 @@ def test_sums_of_what_is_known_are_written_in_a_thought_and_lead_to_the_proposal
                 told = numbers_in(worked.observations[number].partition("\n")[0])
                 known[cell] = int(told[0]) if told else known[cell]
             *lines, last = re.search("<think>(.*)</think>", closing, re.DOTALL)[1].split("\n")
-            assert len(set(lines)) == 6
-            for line in lines:
-                terms, end = line.split(" = ")
-                cells = [asked_cells(f"What is {term.rpartition(' ')[0]}?", 3)[0] for term in terms.split(" + ")]
-                assert [known[cell] for cell in cells] == [int(term.split()[-1]) for term in terms.split(" + ")]
-                assert int(end.split()[0]) == sum(known[cell] for cell in cells)
-                assert [reviewer for reviewer, _ in cells] == [REVIEWERS.index(full) for name in end.split()[1:]
-                                                               for full in REVIEWERS if full.startswith(name)]  # fmt: skip
-            ends = [line.partition(" = ")[2] for line in lines]
-            assert last == max(ends, key=lambda end: int(end.split()[0]))
+            ends = []
+            for terms, end in (line.split(" = ") for line in lines):
+                total, *names = end.split()
+                terms = [term.rsplit(maxsplit=1) for term in terms.split(" + ")]
+                cells = [asked_cells(f"What is {pair}?", 3)[0] for pair, _ in terms]
+                assert [known[cell] for cell in cells] == [int(score) for _, score in terms]
+                assert sum(known[cell] for cell in cells) == int(total)
+                assert [REVIEWERS[reviewer].split()[0] for reviewer, _ in cells] == names
+                ends.append(end)
+            assert len(set(ends)) == 6 and last == max(ends, key=lambda end: int(end.split()[0]))
             papers = parse_proposal(closing.rpartition("</think>")[2], 3)
             assert known[range(3), papers].sum() == int(last.split()[0])
 
@@ -295,11 +267,3 @@ def test_the_second_seat_is_shown_every_question_and_in_one_demonstration_of_ten
         heard |= {text.rpartition("Partner: [message] ")[2].split()[0] for text in shown.observations[:-1]}
     assert min(fewer) == 0 < len(fewer) and max(fewer) < 5
     assert {"What", "How", "And", "Please"} < heard  # in all wordings
-
-
-def test_a_demonstrator_who_sees_everything_proposes_at_once(taught):
-    taskset, tasks = taught
-    full = [task for task in tasks[LESSONS[1]] if np.all(task.state["mask1"])]
-    assert full
-    for demo in (taskset.demonstrate(task, "player-1") for task in full):
-        assert len(demo.turns) == 0 and list(demo.stopping) == [1.0] and demo.closings[0].startswith("[propose]")
