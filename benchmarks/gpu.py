@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--dialogues", type=int, nargs="*", default=[32, 256])
     parser.add_argument("--demonstrations", type=int, default=3200)
     parser.add_argument("--steps", type=int, default=20, help="of training; 0 for none")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown")
+    parser.add_argument("--rounds", type=int, default=3, help="the table shows their median")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'CPU'}, torch {torch.__version__}")
     loaded, tokenizer = None, None

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16, help="dialogues of a game, which share its prompt")
     parser.add_argument("--prompt", type=int, help="tokens of a made-up prompt; without it games are played")
     parser.add_argument("--uneven", action="store_true", help="with --prompt: turns of 6 to 60 tokens")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="the table shows their median (default: 3)")
     options = parser.parse_args()
     torch.set_num_threads(2)
     model, tokenizer = (load_gguf if options.model.suffix == ".gguf" else load_model)(options.model)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_ROUNDS = 10
-"""`Batches` ends after so many rounds in a row of which the filter kept no group."""
+"""`Batches` ends after this many rounds in a row without a group that the filter keeps."""
 
 __all__ = ["Batches", "Episode", "Policy", "Sample", "Task", "UserError", "episodes", "play", "samples", "train"]
 

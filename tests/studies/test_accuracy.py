@@ -46,7 +46,7 @@ def test_samples_of_one_task_are_worth_less_than_tasks():
 
 
 def test_pass_at_k_is_without_bias():
-    """By counting the draws of k from 10 samples of which 3 pass, and at the limits."""
+    """By counting the draws of k from 10 samples, 3 of them passing, and at the limits."""
     assert pass_at_k(10, 3, 1) == pytest.approx(0.3)
     assert pass_at_k(10, 3, 5) == pytest.approx(1 - 21 / 252)
     assert pass_at_k(4, 0, 4) == 0 and pass_at_k(4, 1, 4) == 1
@@ -104,7 +104,7 @@ def test_no_finished_episode_is_a_sentence(tmp_path):
 
 
 def one_reply(model, share):
-    """Episodes of which this share has the same reply."""
+    """Episodes with the same reply in this share of them."""
     for episode in solved(model, [1] * 20, samples=1):
         same = int(episode.game_id.removeprefix("held-")) < share * 20
         episode.turns = [Turn("solver", heard("?"), said("print(1)" if same else episode.game_id))]

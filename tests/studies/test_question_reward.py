@@ -1,4 +1,4 @@
-"""What a report says of questions and reward, in made games of which the truth is known."""
+"""What a report says of questions and reward, in made games whose truth is known."""
 
 import json
 import re

@@ -30,8 +30,8 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
     Returns:
         COLUMNS. `rank`: sum over the cells it asked for of the percentile rank, by value, among the cells that were open
         then (0 is the least valuable, 1 the most, ties in the middle); a message's cells count one after another.
-        `ranked`: how many cells that sums over. `rank_unknown`, `ranked_unknown`: the same for the cells of which it knew
-        nothing, among such cells. `chosen_unknown`: the open cells it asked for of which it knew nothing.
+        `ranked`: how many cells that sums over. `rank_unknown`, `ranked_unknown`: the same for unknown
+        cells (it knows them neither exactly nor roughly), among unknown cells. `chosen_unknown`: the unknown open cells it asked for.
     """
     sums, stopped = dict.fromkeys(COLUMNS, 0.0), False
     asked: list[Pair] = []

@@ -24,7 +24,7 @@ CURVES = (
 VARIED = {
     "patience": "the partner's patience",
     "price": "the price of a cell",
-    "unknown_cells": "the number of cells of which it knows nothing",
+    "unknown_cells": "the number of unknown cells",
 }
 """What differs from game to game, and asking may follow."""
 FURTHER = ("useful_cells", "answers", "message_count", "malformed_count", "patience", "price", "truncated", "errors")

@@ -10,7 +10,7 @@ tell what a question is worth. Here the choice is made for the model, on the sam
   asks for none is taken back and sampled again as a message. Then it has to propose.
 * `asks-on`: the same, until the partner's patience, the open cells or the turns end, or `max_questions` cells were asked
   for: a model that is not allowed to stop. Who was shown no more questions than that may not be able to propose after more.
-* `asks-unknown`: the same, and a question about a score of which it knows something is taken back and sampled again: a
+* `asks-unknown`: the same, and a question about a score that it knows, exactly or roughly, is taken back and sampled again: a
   model that is also told what to ask for.
 
 A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
@@ -80,8 +80,8 @@ def as_many(free: Free, player: Player, seat: Seat) -> Player:
 
 
 def asks_unknown(player: Player, seat: Seat) -> Player:
-    """Asks for as many cells as possible, and only for those of which it knows nothing, while there are any. After
-    MAX_SAMPLES questions about others, it asks what it will."""
+    """Asks for as many cells as possible, and only for unknown ones, while there are any. After MAX_SAMPLES questions
+    about others, it asks what it will."""
     game = game_of(seat)
 
     async def rule(observation: Sequence[Message], attempts: Sequence[Message]) -> Constraint | None:

@@ -56,13 +56,13 @@ MEASURES = (
     Measure(
         "rank_unknown",
         "Rank, unknown",
-        "the same for the cells of which it knew nothing, among such cells",
+        "the same for cells that it did not know, not even roughly, among its unknown cells",
         per="ranked_unknown",
     ),
     Measure(
         "unknown_share",
         "Unknown",
-        "share of the open cells that it asked for of which it knew nothing, not even roughly",
+        "share of unknown cells among the open ones that it asked for",
         ".0%",
         "chosen_unknown",
         "useful_cells",

@@ -50,7 +50,7 @@ def series(run: Evaluation) -> list[Series]:
             planned.append(run.series(f"self-play/{player}", tasks, (player, player)))
             planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
-            # There must be scores of which it knows something, or both would play the same.
+            # Where no score is known roughly, both would play the same.
             rules = {ASKS_ON: asks_on} | ({ASKS_UNKNOWN: asks_unknown} if board_of(run.game).p_rough else {})
             for name, rule in rules.items():
                 planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), {name: rule}, model=player))

@@ -65,7 +65,7 @@ class Evidence:
     rank: Estimate
     """Rank of the cells that the trained model asked for; see `choices`."""
     rank_unknown: Estimate
-    """The same of the cells of which it knew nothing, among such cells."""
+    """The same of unknown cells, among unknown cells."""
     follows: Estimate
     """Rank correlation of the cells asked for with the partner's patience, or against the price: trained less base."""
     transplanted: Estimate
@@ -95,7 +95,7 @@ class Verdict:
 
 
 def best_player(players: Mapping[str, pd.DataFrame]) -> str:
-    """`optimal`; where it was not played, whoever earns most, the models among them: someone must show what asking can
+    """`optimal`; where it was not played, the player that earns most, models included: one must show what asking can
     earn."""
     return "optimal" if "optimal" in players else max(players, key=lambda name: players[name]["reward"].mean())
 
@@ -320,7 +320,7 @@ def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_
     """In words, and the outcome.
 
     Args:
-        of_a_kind: it is not shown to choose among the cells of which it knows nothing, so if its cells rank high it is
+        of_a_kind: it is not shown to choose among unknown cells, so if its cells rank high it is
             because it knows nothing of them.
     """
     many = follows is not None and follows.met
