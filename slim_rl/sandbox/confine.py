@@ -104,6 +104,8 @@ def _program(pure: bool) -> bytes:
 class Confinement:
     """What a program may use, prepared once; `enter` is cheap. `rules` is an open file that it needs.
 
+    It gives up all capabilities of this process, and the right to get any.
+
     Args:
         readable: files and folders that may be read; nothing may be written.
         pure: whether a program may use nothing that says which run it is: files, ids, threads, randomness of the
@@ -128,13 +130,26 @@ class Confinement:
             rights = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
             _check(_libc.syscall(_ADD_RULE, self.rules, 1, struct.pack("=Qi", rights, opened), 0))
             os.close(opened)
+        _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check(_libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)))
         program = _program(pure)
         self._filter = _Filter(len(program) // 8, program)
         self._clocks = _clock_pages() if pure else None
 
-    def enter(self) -> None:
-        """Confine this process for ever."""
-        _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+    def enter(self, cpu_seconds: float, memory_bytes: int, parent: int) -> None:
+        """Confine this process for ever. It ends with its parent, and its memory is hidden from other processes."""
+        for kind, most in (
+            (resource.RLIMIT_CPU, math.ceil(cpu_seconds) + 1),
+            (resource.RLIMIT_AS, memory_bytes),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_NOFILE, 64),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            resource.setrlimit(kind, (most, most))
+        _check(_libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+        _check(_libc.prctl(_DUMPABLE, 0, 0, 0, 0))
+        if os.getppid() != parent:
+            os._exit(1)
         _check(_libc.syscall(_RESTRICT_SELF, self.rules, 0))
         os.close(self.rules)
         if self._clocks:
@@ -168,30 +183,3 @@ def _check(result: int) -> int:
     if result < 0:
         raise Unavailable(os.strerror(ctypes.get_errno()))
     return result
-
-
-def drop_privileges() -> None:
-    """Give up all capabilities, and the right to get any."""
-    _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    _check(_libc.capset(header, none))
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, and hide its memory from other processes."""
-    _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _libc.prctl(_DUMPABLE, 0, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def limit(cpu_seconds: float, memory_bytes: int) -> None:
-    """Bound processor time, address space, open files and what may be written to a file."""
-    for kind, most in (
-        (resource.RLIMIT_CPU, math.ceil(cpu_seconds) + 1),
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (most, most))

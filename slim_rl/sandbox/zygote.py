@@ -45,7 +45,6 @@ def main(readable: list[str], pure: bool) -> None:
     for add in (site.setquit, site.sethelper, site.setcopyright):  # exit(), help(), as every Python has them
         add()
     try:
-        confine.drop_privileges()
         confinement = confine.Confinement(readable, pure)
     except confine.Unavailable as error:
         sys.exit(str(error))
@@ -97,15 +96,13 @@ def _become(
             for file in set(range(3, 64)) - {source, told, confinement.rules}:
                 with suppress(OSError):
                     os.close(file)
-            confine.limit(*limits)
-            confine.die_with(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             with open(source, "rb") as text:
                 program = text.read()
             objects = _objects() if pure else ()
             if pure:
                 sys.modules.update({"ctypes": None, "_ctypes": None})  # type: ignore[dict-item]
-            confinement.enter()
+            confinement.enter(*limits, parent)
         except BaseException:
             os.write(told, NOT_CONFINED)
             raise
@@ -119,10 +116,7 @@ def _become(
         os.close(told)  # from here on nothing it writes says anything of its status
         os._exit(_execute(code, objects))
     except BaseException as error:
-        try:
-            os.write(2, f"{type(error).__name__}: {error}".encode(errors="replace"))
-        finally:
-            os._exit(1)
+        os.write(2, f"{type(error).__name__}: {error}".encode(errors="replace"))
     finally:
         os._exit(1)
 

@@ -59,8 +59,8 @@ class KuhnTaskset(TextArenaTaskset):
         passive, active = self.legal_moves(game)
         return active if rng.random() < _LEANING[card_of(game, game.turn)] else passive
 
-    def scripted(self, seat: str, seed: int) -> ScriptedPlayer:
-        return EquilibriumPlayer(seat, seed)
+    def player(self, name: str, game: TextArenaGame, seat: str, seed: int) -> ScriptedPlayer:
+        return EquilibriumPlayer(seat, seed) if name == "scripted" else super().player(name, game, seat, seed)
 
     def decisions(self) -> list[Decision]:
         return [self._decision(history, card) for history, card in INFORMATION_SETS]

@@ -79,20 +79,22 @@ class Parameters(GameParameters):
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> "Parameters":
-        for name, least, most in (("patience", 0, 64), ("spare_turns", -64, 64), ("question_price", 0, 100)):
+        limits = {
+            "patience": (0, 64),
+            "spare_turns": (-64, 64),
+            "question_price": (0, 100),
+            "scale_range": (1, MAX_SCALE),
+        }
+        for name, (least, most) in limits.items():
             low, high = getattr(self, name) or (least, most)
             if not least <= low <= high <= most:
-                raise ValueError(f"{name} must be two numbers with {least} <= low <= high <= {most}, not {low}, {high}")
+                bounds = f"{least} <= low <= high <= {most:g}"
+                raise ValueError(f"{name} must be two numbers with {bounds}, not {low:g}, {high:g}")
         return self
 
     @model_validator(mode="after")
-    def _scales_in_order(self) -> "Parameters":
-        low, high = self.scale_range
-        if not 1 <= low <= high <= MAX_SCALE:
-            raise ValueError(
-                f"scale_range must be two numbers with 1 <= low <= high <= {MAX_SCALE:g}, not {low:g}, {high:g}"
-            )
-        if self.p_rough and ((low, high) != (1, 1) or self.p_partner < 1):
+    def _all_rough_scores_can_be_asked_for(self) -> "Parameters":
+        if self.p_rough and (self.scale_range != (1, 1) or self.p_partner < 1):
             raise ValueError(
                 "p_rough is for boards without private scales that the partner sees whole: set scale_range to [1, 1] and "
                 "p_partner to 1, or p_rough to 0"

@@ -117,13 +117,7 @@ class TextArenaTaskset(Taskset):
     def player(self, name: str, game: TextArenaGame, seat: str, seed: int) -> ScriptedPlayer:
         if name == "random":
             return RandomPlayer(self, game, seed)
-        if name == "scripted" and (player := self.scripted(seat, seed)) is not None:
-            return player
         raise ValueError(f"{self.name} has no player {name!r}; it has {' and '.join(self.opponents)}")
-
-    def scripted(self, seat: str, seed: int) -> ScriptedPlayer | None:
-        """A player that knows the game, if there is one."""
-        return None
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         """Random legal play of both seats; TextArena has no better player for every game."""

@@ -55,8 +55,8 @@ class TicTacToeTaskset(TextArenaTaskset):
         board = itertools.chain(*game.state.game_state["board"])
         return [f"[{cell}]" for cell, mark in enumerate(board) if not mark]
 
-    def scripted(self, seat: str, seed: int) -> ScriptedPlayer:
-        return PerfectPlayer(seed)
+    def player(self, name: str, game: TextArenaGame, seat: str, seed: int) -> ScriptedPlayer:
+        return PerfectPlayer(seed) if name == "scripted" else super().player(name, game, seat, seed)
 
 
 class PerfectPlayer(ScriptedPlayer):
