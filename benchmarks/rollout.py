@@ -26,7 +26,7 @@ from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import load_gguf, load_model
 from slim_rl.games import load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.store import Store
@@ -80,7 +80,7 @@ def from_games(options: argparse.Namespace, tokenizer) -> Callable[[LocalEngine]
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(Path("data/games"), game, "train"), game) for name, game in games.items()}
     mixture = Mixture(tasks, {name: game.parameters.weight for name, game in games.items()})
-    rules = PolicyRules(renderer_for(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
+    rules = PolicyRules(Renderer(tokenizer, config.model.thinking), config.model.turn_tokens, 1.0)
     requests = [
         Request(f"{n}/{s}", game, task, games[game].parameters.seating)
         for n, (game, task) in ((n, mixture[n]) for n in range(options.games))

@@ -13,11 +13,11 @@ from slim_rl.engines.model import (
     check_weights,
     checkpoint_config,
     checkpoint_folder,
+    choose,
     load_gguf,
     load_model,
     load_tokenizer,
 )
-from slim_rl.engines.precision import choose
 from slim_rl.games import load_games
 from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage

@@ -87,8 +87,7 @@ def check_checkpoints(config: Config) -> None:
             raise UserError(f"There is no checkpoint {name}.")
     if named:
         from slim_rl.engines.local import check_kind  # loads torch
-        from slim_rl.engines.model import check_weights, checkpoint_config, load_tokenizer
-        from slim_rl.engines.precision import choose
+        from slim_rl.engines.model import check_weights, checkpoint_config, choose, load_tokenizer
         from slim_rl.players.renderer import renderer_of
         from slim_rl.runtime.team import team_size
         from slim_rl.training.memory import check_trainable

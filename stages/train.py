@@ -17,8 +17,7 @@ from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import checkpoint_config, checkpoint_folder, load_model, load_tokenizer
-from slim_rl.engines.precision import choose
+from slim_rl.engines.model import checkpoint_config, checkpoint_folder, choose, load_model, load_tokenizer
 from slim_rl.games import NamedGame, load_games
 from slim_rl.players.ledger import Ledger
 from slim_rl.players.renderer import renderer_of

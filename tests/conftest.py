@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.training.demonstrations import Demonstrations
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -76,7 +76,7 @@ def tokenizer(demonstrations, shown):
 
 @pytest.fixture(scope="session")
 def renderer(tokenizer):
-    return renderer_for(tokenizer, thinking=False)
+    return Renderer(tokenizer, thinking=False)
 
 
 @pytest.fixture(scope="session")

@@ -182,9 +182,8 @@ def _asked(answer: tuple[int, bytes]) -> Any:
             reply = await service.reply(ASKED, 1)
             return reply, {name: n - before[name] for name, n in ledger.totals.items()}
 
-    with patch(
-        "ssl.create_default_context", lambda *_, **__: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    ):  # whose certificates take most of the time
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading certificates takes most of the time
+    with patch("ssl.create_default_context", lambda *_, **__: bare):
         return asyncio.run(ask())
 
 
@@ -210,17 +209,11 @@ def sglang(data: bytes) -> None:
             return await engine.generate([5, 6, 7, 8], Sampling(5))
 
     generation, told = asyncio.run(ask()), parsed(data)["meta_info"]
-    pairs = told.get("output_token_logprobs") or []
-    assert [[logprob, token] for logprob, token in zip(generation.logprobs, generation.token_ids, strict=True)] == [
-        pair[:2] for pair in pairs
-    ]
+    pairs = zip(generation.logprobs, generation.token_ids, strict=True)
+    assert list(map(list, pairs)) == [pair[:2] for pair in told.get("output_token_logprobs") or []]
     assert all(type(token) is int and 0 <= token < 100 for token in generation.token_ids)
-    assert all(type(pair[0]) is not bool and math.isfinite(pair[0]) and pair[0] < 0.01 for pair in pairs)
-    assert generation.finish_reason == told["finish_reason"]["type"] and generation.finish_reason in (
-        "stop",
-        "length",
-        "abort",
-    )
+    assert all(type(p) is not bool and math.isfinite(p) and p < 0.01 for p in generation.logprobs)
+    assert generation.finish_reason == told["finish_reason"]["type"] in ("stop", "length", "abort")
 
 
 # The Open Reward Standard
@@ -310,12 +303,8 @@ def game_of(name: str) -> Any:
 
 def line_of(name: str) -> Any:
     [task] = game_of(name).taskset.tasks("train", 1)
-    return {
-        "game_id": task.game_id,
-        "prompt": task.prompt,
-        "game_state": dict(task.state),
-        "ground_truth": task.ground_truth,
-    }
+    plain = {name: getattr(task, name) for name in ("game_id", "prompt", "ground_truth")}
+    return {**plain, "game_state": dict(task.state)}
 
 
 def games(name: str, data: bytes) -> None:
@@ -357,13 +346,8 @@ def strictly(value: Any) -> str:
 
 # Checkpoints
 
-CHECKPOINT_FILES = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "generation_config.json",
-    "model.safetensors.index.json",
-)
+TOKENIZER_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+OTHER_FILES = ("generation_config.json", "model.safetensors.index.json")
 
 
 @cache
@@ -380,6 +364,10 @@ def checkpoint() -> Path:
         shutil.move(file, whole / file.name)
     (whole / "model.safetensors").unlink()
     return whole
+
+
+def read(file: str) -> Any:
+    return json.loads((checkpoint() / file).read_text())
 
 
 @cache
@@ -405,7 +393,7 @@ def checkpoints(file: str, data: bytes) -> None:
         assert len(tokenizer) <= model.get_input_embeddings().weight.shape[0]
         own, _, known, numbers = reference()
         assert all(torch.equal(a, b) for a, b in zip(own.parameters(), model.parameters(), strict=True))
-        if file in ("generation_config.json", "model.safetensors.index.json"):
+        if file in OTHER_FILES:
             assert opening == known and torch.equal(logits, numbers)
         save_model(here / "saved", model, tokenizer)
         again, same = load_model(here / "saved")
@@ -498,17 +486,13 @@ def folder() -> Iterator[Path]:
 
 def targets() -> dict[str, tuple[Callable[[], Any], Callable[[bytes], None]]]:
     """By name: what is mutated, and what reads it and knows what it means."""
-    files = {f"checkpoint {file}": file for file in CHECKPOINT_FILES}
     return {
         "chat": (lambda: COMPLETION, chat),
         "chat refusals": (lambda: REFUSAL, refusals),
         "sglang": (lambda: GENERATION, sglang),
         "ors": (lambda: ENVIRONMENT, ors),
         **{f"games {name}": (partial(line_of, name), partial(games, name)) for name in GAMES},
-        **{
-            name: (lambda file=file: json.loads((checkpoint() / file).read_text()), partial(checkpoints, file))
-            for name, file in files.items()
-        },
+        **{f"checkpoint {f}": (partial(read, f), partial(checkpoints, f)) for f in (*TOKENIZER_FILES, *OTHER_FILES)},
         "params": (parameters, params),
     }
 

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from slim_rl.config import Config
 from slim_rl.core.game import Task
 from slim_rl.games import NamedGame, load_games
-from slim_rl.players.renderer import Renderer, renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 
 Parameters = dict[str, Any]
@@ -94,4 +94,11 @@ def setting(name: str, seating: tuple[str, ...] = ("policy", "policy")) -> Setti
     tasks = list(game.taskset.tasks("train", 8))
     shown = [game.taskset.demonstrate(task, seat) for task in tasks for seat in game.taskset.seats]
     tokenizer = small_tokenizer(chat_corpus(shown), game.taskset.words)
-    return Setting(config, game, tasks, tokenizer, renderer_for(tokenizer, thinking=False))
+    return Setting(config, game, tasks, tokenizer, Renderer(tokenizer, thinking=False))
+
+
+def counting(layer):
+    """The numbers of tokens that `layer` is given from now on."""
+    computed = []
+    layer.register_forward_hook(lambda layer, args, out: computed.append(args[0][..., 0].numel()))
+    return computed

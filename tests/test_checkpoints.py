@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from slim_rl.engines.model import load_model
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.shards import read_episodes
 from tests.checkpoints import FAMILIES, chat_checkpoint
 
@@ -55,7 +55,7 @@ def test_a_checkpoint_of_any_family_is_trained_and_evaluated(family, tmp_path, m
     assert same.chat_template == tokenizer.chat_template and same.get_vocab() == tokenizer.get_vocab()
     assert json.loads(Path("reports/training/metrics.json").read_text())["logprob_gap"] < 1e-4
 
-    renderer = renderer_for(tokenizer, thinking=False, system_prompt="Guess!")
+    renderer = Renderer(tokenizer, thinking=False, system_prompt="Guess!")
     rollouts = list(read_episodes(Path("data/rollouts")))
     assert len(rollouts) == 2 * 2 * 4
     for episode in rollouts:

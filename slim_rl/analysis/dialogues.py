@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from slim_rl.analysis.titles import title
 from slim_rl.core.episode import Episode, Turn
-from slim_rl.rollout.shards import Shard
+from slim_rl.rollout.shards import read_some
 
 TASKS, STEPS, PER_STEP = 60, 20, 6
 """Held-out tasks that are shown, steps of training, and episodes of each step."""
@@ -132,7 +132,7 @@ def _episodes(entries: Sequence[Shown]) -> dict[str, Episode]:
     wanted: dict[Path, set[str]] = {}
     for one in entries:
         wanted.setdefault(Path(one.shard), set()).add(one.episode_id)
-    return {e.episode_id: e for path, ids in wanted.items() for e in Shard(path).episodes(ids)}
+    return {e.episode_id: e for path, ids in wanted.items() for e in read_some(path, ids)}
 
 
 def _row(

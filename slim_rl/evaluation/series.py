@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from slim_rl.core.game import Task
 from slim_rl.core.parameters import Section
@@ -52,13 +51,6 @@ def rounds(planned: Mapping[str, Series]) -> list[dict[str, Series]]:
 def befores(name: str, series: Series) -> list[str]:
     """The names of the series in `after`, with the game of `name`, GAME/SERIES/PLAYER."""
     return [f"{name.removesuffix(series.name)}{before}" for before in series.after]
-
-
-class Policy(NamedTuple):
-    """A loaded checkpoint."""
-
-    engine: Engine
-    rules: PolicyRules
 
 
 class Models:
@@ -169,19 +161,17 @@ class Evaluation:
             names = set(seating)
             arms, seated = rules or {}, {}
             for player in names & {*self.checkpoints, *self.snapshots, *arms}:
-                engine, policy = await self.policy(model if model and player in arms else player)
+                checkpoint = {**self.checkpoints, **self.snapshots}[model if model and player in arms else player]
+                engine, renderer = self.models.load(checkpoint)
+                turn_tokens = self.model.turn_tokens
+                await check_context(self.game, self.tasks, renderer, engine.max_context_tokens, turn_tokens)
+                policy = PolicyRules(renderer, turn_tokens, self.evaluate.temperature)
                 seated[player] = under(arms.get(player), policy.maker(engine))
             seated |= service_makers(names, self.services)
             seated |= checkpoint_makers(names, self.model, self.evaluate.temperature, self.models.turn)
             return Seating({game.name: game}, seated, self.seed)
 
         return Series(name, self.folder / name, requests, seat, after)
-
-    async def policy(self, player: str) -> Policy:
-        """The checkpoint or snapshot of this name, loaded."""
-        engine, renderer = self.models.load({**self.checkpoints, **self.snapshots}[player])
-        await check_context(self.game, self.tasks, renderer, engine.max_context_tokens, self.model.turn_tokens)
-        return Policy(engine, PolicyRules(renderer, self.model.turn_tokens, self.evaluate.temperature))
 
     def seated(self, player: str) -> tuple[str, ...]:
         """The seating of training, with `player` for the policy."""

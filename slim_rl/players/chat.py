@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
@@ -220,16 +219,19 @@ class ChatService:
         except UserError:
             self._limits.leave(entered)
             raise
-        sending = asyncio.create_task(self._send(body, call, key))
-        self._under_way.add(sending)
-        sending.add_done_callback(partial(self._ended, entered))
-        return await asyncio.shield(sending)
 
-    def _ended(self, entered: float, sending: asyncio.Task[Reply | Failure]) -> None:
-        self._under_way.remove(sending)
-        if not sending.cancelled() and sending.exception() is None:
-            self._notice(sending.result(), entered)
-        self._limits.leave(entered)
+        async def send() -> Reply | Failure:
+            try:
+                outcome = await self._send(body, call, key)
+                self._notice(outcome, entered)
+                return outcome
+            finally:
+                self._limits.leave(entered)
+
+        sending = asyncio.create_task(send())
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(sending)
 
     def _notice(self, outcome: Reply | Failure, entered: float) -> None:
         """Slow down a service that fails, and stop calling one that goes on failing."""

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, ToolCall, in_thought, without_thoughts
 from slim_rl.players.config import ModelConfig
-from slim_rl.players.formats import CUT, Calls, Cutting, Format, chat_format, markers
+from slim_rl.players.formats import CUT, Calls, Cutting, chat_format, markers
 
 _WRITTEN_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _OPENINGS = 64  # cached; the episodes of a group share theirs
@@ -32,18 +32,23 @@ class Renderer:
     It keeps every turn as it was sampled, thoughts included. Text that spells a marker (`<|im_end|>`) stays text.
 
     Args:
+        thinking: whether the model may think before it speaks.
         max_tool_tokens: of one tool result; a longer one ends with a sentence that says so. None for no limit.
         system_prompt: a template; see `ModelConfig`. Markers in it are markers, but not in what it is filled with.
+
+    Raises:
+        UserError: the tokenizer has no chat template that can be used.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        chat: Format,
+        thinking: bool,
         max_tool_tokens: int | None = None,
         system_prompt: str | None = None,
     ):
-        self._tokenizer, self._format = tokenizer, chat
+        self._tokenizer = tokenizer
+        self._format = chat = chat_format(tokenizer, thinking)
         self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
         self._cutting = Cutting(tokenizer)
         found = markers(tokenizer)
@@ -180,25 +185,11 @@ class Renderer:
         return self._marker.sub(lambda found: found[0][0] + CUT + found[0][1:], text.replace(CUT, "\ufffd"))
 
 
-def renderer_for(
-    tokenizer: PreTrainedTokenizerBase,
-    thinking: bool,
-    max_tool_tokens: int | None = None,
-    system_prompt: str | None = None,
-) -> Renderer:
-    """The renderer of a checkpoint; see `Renderer` and `chat_format`.
-
-    Raises:
-        UserError: the tokenizer has no chat template that can be used.
-    """
-    return Renderer(tokenizer, chat_format(tokenizer, thinking), max_tool_tokens, system_prompt)
-
-
 def renderer_of(model: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """The renderer of the model that is trained; raises as `renderer_for`. The tokenizer gets `model.chat_template`."""
+    """The renderer of the model that is trained; raises as `Renderer`. The tokenizer gets `model.chat_template`."""
     if model.chat_template:
         tokenizer.chat_template = model.chat_template
-    return renderer_for(tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
+    return Renderer(tokenizer, model.thinking, model.tool_tokens, model.system_prompt)
 
 
 def _dicts(heard: Heard) -> list[Any]:

@@ -4,14 +4,11 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slim_rl.core.episode import Episode, TokenTrace, Turn
@@ -24,41 +21,22 @@ BEGAN, MACHINE = "began.txt", "machine.txt"
 """Beside the shards of a training: when the first one was written."""
 HELD_OUT_CSV = "held_out.csv"
 """Beside the shards of a training: its evaluations on held-out tasks, a row a step."""
-_NUMBERS = pa.map_(pa.string(), pa.float64())
-_MESSAGE = {
-    "role": pa.string(),
-    "text": pa.string(),
-    "tool_calls": pa.string(),  # JSON; empty without any
-}
+_TEXT, _NUMBERS = pa.string(), pa.map_(pa.string(), pa.float64())
+_MESSAGE = pa.struct({"role": _TEXT, "text": _TEXT, "tool_calls": _TEXT})  # calls as JSON; empty without any
+_TURN = pa.struct({"seat": _TEXT, "observation": pa.list_(_MESSAGE), "message": _MESSAGE})
+_TOKENS = {"token_ids": pa.int32(), "loss_mask": pa.int8(), "logprobs": pa.float32()}
+_TRACE = pa.struct({"seat": _TEXT, **{name: pa.list_(kind) for name, kind in _TOKENS.items()}})
 SCHEMA = pa.schema(
     {
-        "episode_id": pa.string(),
-        "game_id": pa.string(),
-        "game": pa.string(),
-        "seating": pa.map_(pa.string(), pa.string()),
-        "series": pa.string(),
-        "arm": pa.string(),
+        **dict.fromkeys(("episode_id", "game_id", "game"), _TEXT),
+        "seating": pa.map_(_TEXT, _TEXT),
+        **dict.fromkeys(("series", "arm"), _TEXT),
         "step": pa.int32(),
-        "status": pa.string(),
-        "error": pa.string(),
-        "dropped": pa.string(),
-        "turns": pa.list_(
-            pa.struct(
-                {"seat": pa.string(), "observation": pa.list_(pa.struct(_MESSAGE)), "message": pa.struct(_MESSAGE)}
-            )
-        ),
+        **dict.fromkeys(("status", "error", "dropped"), _TEXT),
+        "turns": pa.list_(_TURN),
         "rewards": _NUMBERS,
         "metrics": _NUMBERS,
-        "traces": pa.list_(
-            pa.struct(
-                {
-                    "seat": pa.string(),
-                    "token_ids": pa.list_(pa.int32()),
-                    "loss_mask": pa.list_(pa.int8()),
-                    "logprobs": pa.list_(pa.float32()),
-                }
-            )
-        ),
+        "traces": pa.list_(_TRACE),
     }
 )
 
@@ -112,11 +90,7 @@ def row_of(episode: Episode) -> dict[str, Any]:
 
 def episode_of(row: dict[str, Any]) -> Episode:
     """The episode that `row_of` made into `row`."""
-    values = {
-        **row,
-        "dropped": row.get("dropped") or "",
-        **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")},
-    }
+    values = {**row, **{name: dict(row[name]) for name in ("seating", "rewards", "metrics")}}
     values["traces"] = {trace.pop("seat"): TokenTrace(**trace) for trace in row["traces"]}
     values["turns"] = [
         Turn(turn["seat"], tuple(map(_message, turn["observation"])), _message(turn["message"]))
@@ -126,12 +100,8 @@ def episode_of(row: dict[str, Any]) -> Episode:
 
 
 def _message_row(message: Message) -> dict[str, Any]:
-    calls = message.tool_calls
-    return {
-        "role": message.role,
-        "text": message.text,
-        "tool_calls": json.dumps([vars(call) for call in calls]) if calls else "",
-    }
+    calls = json.dumps([vars(call) for call in message.tool_calls]) if message.tool_calls else ""
+    return {"role": message.role, "text": message.text, "tool_calls": calls}
 
 
 def _message(row: dict[str, Any]) -> Message:
@@ -154,16 +124,33 @@ def count_failures(folder: Path) -> int:
 def statuses(folder: Path) -> Iterator[tuple[str, str]]:
     """Id and status of each attempt at an episode below `folder`. Raises UserError: a file is no shard."""
     for path in shards(folder):
-        table = Shard(path).read(["episode_id", "status"])
-        yield from zip(table["episode_id"].to_pylist(), table["status"].to_pylist(), strict=True)
+        for row in _rows(path, ["episode_id", "status"]):
+            yield row["episode_id"], row["status"]
 
 
 def read_frame(folder: Path) -> pd.DataFrame:
-    """All episodes below `folder` without their dialogues, one per row; see `Shard.numbers`.
+    """All episodes below `folder` without their dialogues, one per row.
 
-    Of several attempts at an episode one counts: the last that did not fail. The column `shard` has the path of its file.
+    Of several attempts at an episode one counts: the last that did not fail.
+
+    Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`; `seat.SEAT`, the player's name;
+    `reward.SEAT`; every metric by its name, or `NAME.metric` if a column has that name; and `shard`, the path of the file.
+    Values are missing where an episode does not have them.
+
+    Raises:
+        UserError: a file is no shard.
     """
-    return latest([Shard(path).numbers().assign(shard=str(path)) for path in shards(folder)])
+    return latest([_numbers(path).assign(shard=str(path)) for path in shards(folder)])
+
+
+def _numbers(path: Path) -> pd.DataFrame:
+    plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
+    rows = _rows(path, [*plain, "seating", "rewards", "metrics"])
+    seats = pd.DataFrame([{f"seat.{seat}": who for seat, who in row["seating"]} for row in rows])
+    rewards = pd.DataFrame([{f"reward.{seat}": reward for seat, reward in row["rewards"]} for row in rows])
+    frame = pd.concat([pd.DataFrame(rows, columns=plain), seats, rewards], axis=1)
+    metrics = pd.DataFrame([dict(row["metrics"]) for row in rows])
+    return pd.concat([frame, metrics.rename(columns=lambda name: f"{name}.metric" if name in frame else name)], axis=1)
 
 
 def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -175,62 +162,26 @@ def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return rows.drop_duplicates("episode_id", keep="last", ignore_index=True)
 
 
-class Shard:
-    """One shard, read by columns: for millions of episodes.
+def read_dialogues(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The id of each episode of a shard, and its turns as (seat, text), tool calls included."""
+    columns = ["episode_id", *(f"turns.list.element.{name}" for name in ("seat", "message"))]
+    for row in _rows(path, columns):
+        yield row["episode_id"], [(turn["seat"], _message(turn["message"]).written) for turn in row["turns"]]
 
-    Raises:
-        UserError: the file is no shard.
-    """
 
-    def __init__(self, path: Path):
-        self._path = path
-        with _reading(path):
-            self._file = pq.ParquetFile(path, read_dictionary=_STRINGS, page_checksum_verification=True)
+def read_some(path: Path, ids: Collection[str]) -> list[Episode]:
+    """The episodes of a shard with these ids, without their tokens."""
+    rows = _rows(path, [name for name in SCHEMA.names if name != "traces"])
+    return [episode_of({**row, "traces": []}) for row in rows if row["episode_id"] in ids]
 
-    def numbers(self) -> pd.DataFrame:
-        """One row per episode, without its dialogue.
 
-        Columns: `episode_id`, `game_id`, `game`, `series`, `arm`, `step`, `status`, `error`; `seat.SEAT`, the
-        player's name; `reward.SEAT`; and every metric by its name, or `NAME.metric` if a column has that
-        name. Values are missing where an episode does not have them.
-        """
-        plain = ["episode_id", "game_id", "game", "series", "arm", "step", "status", "error"]
-        table = self.read([*plain, "seating", "rewards", "metrics"])
-        columns: dict[str, Any] = {f"seat.{seat}": who for seat, who in _by_key(table["seating"], None).items()}
-        columns |= {f"reward.{seat}": values for seat, values in _by_key(table["rewards"]).items()}
-        columns |= _by_key(table["metrics"])
-        by_row = {"how": "left", "left_index": True, "right_index": True}  # join(suffixes=) is pandas 3's
-        return table.select(plain).to_pandas().merge(pd.DataFrame(columns), **by_row, suffixes=("", ".metric"))
-
-    def dialogues(self) -> Iterator[tuple[list[str], list[str]]]:
-        """Seats and messages of the turns of each episode, as text.
-
-        Equal strings are one object, so a cache by text is fast.
-        """
-        turns = self.read([f"turns.list.element.{name}" for name in ("seat", "message")])["turns"].combine_chunks()
-        seats, said = _texts(turns.values.field("seat")), _written(turns.values.field("message"))
-        for start, end in pairwise(turns.offsets.to_pylist()):
-            yield seats[start:end], said[start:end]
-
-    def episodes(self, ids: Collection[str]) -> list[Episode]:
-        """The episodes with these ids, without their tokens."""
-        table = self.read([name for name in SCHEMA.names if name != "traces"])
-        chosen = table.filter(pc.is_in(table["episode_id"], pa.array(ids, pa.string())))
-        return [episode_of({**row, "traces": []}) for row in chosen.to_pylist()]
-
-    def sampled_tokens(self) -> np.ndarray:
-        """Tokens that the policy sampled in each episode, (episodes,)."""
-        traces = self.read(["traces.list.element.loss_mask"])["traces"].combine_chunks()
-        masks = traces.values.field("loss_mask")
-        before = np.concatenate([[0], np.cumsum(masks.values.to_numpy())])
-        return np.diff(before[masks.offsets.to_numpy()[traces.offsets.to_numpy()]])
-
-    def read(self, columns: list[str]) -> pa.Table:
-        with _reading(self._path):
-            table = self._file.read(columns, use_threads=False)
-            if missing := {name.partition(".")[0] for name in columns} - set(table.column_names):
-                raise KeyError(f"it has no {', '.join(missing)}")
-            return table
+def _rows(path: Path, columns: list[str]) -> list[dict[str, Any]]:
+    """These columns of a shard. Raises UserError: the file is none."""
+    with _reading(path):
+        rows = pq.ParquetFile(path, page_checksum_verification=True).read(columns, use_threads=False).to_pylist()
+        if missing := {name.partition(".")[0] for name in columns} - set(*rows[:1]):
+            raise KeyError(f"it has no {', '.join(missing)}")
+        return rows
 
 
 @contextmanager
@@ -246,38 +197,3 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} cannot be read as a shard of episodes: {reason}. Remove it, and the same command plays its episodes "
             "again; replies of services are kept and cost nothing."
         ) from None
-
-
-_STRINGS = [
-    "turns.list.element.seat",
-    *(f"turns.list.element.message.{name}" for name in ("text", "tool_calls")),
-]
-
-
-def _texts(column: pa.Array) -> list[str]:
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    words = encoded.dictionary.to_pylist()
-    return [words[i] for i in encoded.indices.to_numpy(zero_copy_only=False).tolist()]
-
-
-def _written(messages: pa.StructArray) -> list[str]:
-    """`Message.written` of each."""
-    texts, calls = _texts(messages.field("text")), _texts(messages.field("tool_calls"))
-    return [
-        text if not call else "\n".join(filter(None, (text, *(c["raw"] for c in json.loads(call)))))
-        for text, call in zip(texts, calls, strict=True)
-    ]
-
-
-def _by_key(column: pa.ChunkedArray, missing: float | None = np.nan) -> dict[str, np.ndarray]:
-    """A column of maps as one array (rows,) for each key, `missing` where a row does not have it."""
-    maps = column.combine_chunks()
-    rows = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
-    keys = maps.keys.dictionary_encode()
-    indices, values = keys.indices.to_numpy(), maps.items.to_numpy(zero_copy_only=False)
-    columns = {}
-    for number, key in enumerate(keys.dictionary.to_pylist()):
-        here = indices == number
-        columns[key] = np.full(len(maps), missing, dtype=None if missing is not None else object)
-        columns[key][rows[here]] = values[here]
-    return columns

@@ -1,11 +1,9 @@
 """Games files, one task per line, read lazily; and the order in which several games are drawn."""
 
 import json
-from bisect import bisect_right
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,9 @@ from slim_rl.games import NamedGame, file_name
 from slim_rl.rollout.rewards import check_label
 from slim_rl.runtime.files import write_whole
 
-_BATCH = 1024
-"""Tasks in a row group of a Parquet file."""
+_COLUMNS = pa.schema(
+    {**dict.fromkeys(("game_id", "prompt", "game_state", "ground_truth"), pa.string()), "optimal_score": pa.float64()}
+)
 
 
 def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
@@ -29,12 +28,14 @@ def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     """Write a games file, Parquet or JSONL by the ending of `path`; it appears by rename."""
-    rows = map(_row, tasks)
-    if path.suffix == ".parquet":
-        write_whole(path, lambda part: _write_parquet(part, rows))
-        return
+    names = ("game_id", "prompt", "ground_truth", "optimal_score")
+    rows = ({**{name: getattr(task, name) for name in names}, "game_state": dict(task.state)} for task in tasks)
 
     def write(part: Path) -> None:
+        if path.suffix == ".parquet":
+            flat = [{**row, "game_state": json.dumps(row["game_state"])} for row in rows]
+            pq.write_table(pa.Table.from_pylist(flat, _COLUMNS), part)
+            return
         with part.open("w", encoding="utf-8") as file:
             for row in rows:
                 file.write(json.dumps({name: value for name, value in row.items() if value is not None}) + "\n")
@@ -42,23 +43,8 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     write_whole(path, write)
 
 
-def _row(task: Task) -> dict[str, Any]:
-    names = ("game_id", "prompt", "ground_truth", "optimal_score")
-    return {**{name: getattr(task, name) for name in names}, "game_state": dict(task.state)}
-
-
-def _write_parquet(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    texts = ("game_id", "prompt", "game_state", "ground_truth")
-    schema = pa.schema([*((name, pa.string()) for name in texts), ("optimal_score", pa.float64())])
-    with pq.ParquetWriter(path, schema) as writer:
-        while batch := list(islice(rows, _BATCH)):
-            flat = [{**row, "game_state": json.dumps(row["game_state"])} for row in batch]
-            writer.write_table(pa.Table.from_pylist(flat, schema))
-
-
 class TaskFile(Sequence[Task]):
-    """The tasks of a games file. Only their positions in the file are in memory; each access reads one task, from a
-    Parquet file its row group.
+    """The tasks of a games file. Of a JSONL file only the positions of its lines are in memory; each access reads one.
 
     Raises:
         UserError: the file is missing or empty, or a line is damaged; the sentence names file and line.
@@ -69,8 +55,8 @@ class TaskFile(Sequence[Task]):
         if not path.is_file():
             raise UserError(f"There is no games file {path}. `dvc repro games` makes it.")
         self._places: list[int] = []
-        self._parquet = _Parquet(path) if path.suffix == ".parquet" else None
-        self._longest, length = 0, -1
+        self._table = _parquet(path) if path.suffix == ".parquet" else None
+        longest: Task | None = None
         seen: set[str] = set()
         for number, (place, read) in enumerate(self._lines(), start=1):
             self._places.append(place)
@@ -78,15 +64,12 @@ class TaskFile(Sequence[Task]):
             if task.game_id in seen:
                 raise self._damaged(number, f"the game {task.game_id} is in the file already")
             seen.add(task.game_id)
-            if len(task.prompt) > length:
-                self._longest, length = number - 1, len(task.prompt)
-        if not self._places:
+            if longest is None or len(task.prompt) > len(longest.prompt):
+                longest = task
+        if longest is None:
             raise UserError(f"The games file {path} is empty; at least one task is needed.")
-
-    @property
-    def longest(self) -> Task:
+        self.longest = longest
         """The first task with the longest prompt."""
-        return self[self._longest]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -95,15 +78,15 @@ class TaskFile(Sequence[Task]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         number = range(len(self))[index]
-        if self._parquet is not None:
-            return _task(self._parquet.row(number))
+        if self._table is not None:
+            return _task(*self._table.slice(number, 1).to_pylist())
         with self._path.open("rb") as file:
             file.seek(self._places[number])
             return _task(json.loads(file.readline()))
 
     def _lines(self) -> Iterator[tuple[int, Any]]:
-        if self._parquet is not None:
-            yield from ((number, self._parquet.row(number)) for number in range(self._parquet.rows))
+        if self._table is not None:
+            yield from enumerate(self._table.to_pylist())
             return
         with self._path.open("rb") as file:
             place = len(BOM_UTF8) if file.read(3) == BOM_UTF8 else 0
@@ -127,32 +110,11 @@ class TaskFile(Sequence[Task]):
         return UserError(f"{self._path}, line {number} is not a task: {reason[:300].removesuffix('.')}.")
 
 
-class _Parquet:
-    """The rows of a Parquet file; only the row group that was read last is in memory."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        with self._readable():
-            self._file = pq.ParquetFile(path)
-        meta = self._file.metadata
-        sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-        self._starts = [0, *accumulate(sizes)]
-        self.rows = self._starts[-1]
-        self._read: tuple[int, list[dict[str, Any]]] = (-1, [])
-
-    def row(self, number: int) -> dict[str, Any]:
-        group = bisect_right(self._starts, number) - 1
-        if group != self._read[0]:
-            with self._readable():
-                self._read = group, self._file.read_row_group(group).to_pylist()
-        return self._read[1][number - self._starts[group]]
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise UserError(f"{self._path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+def _parquet(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
 
 
 def _task(row: Any) -> Task:

@@ -1,6 +1,8 @@
 """Benchmarks during training: held-out tasks that the policy plays at intervals, and what is logged of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from statsmodels.stats.proportion import proportion_confint
@@ -16,59 +18,53 @@ from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.config import BenchmarkConfig
 
 
+@dataclass(frozen=True)
 class Benchmarks:
-    """Plays benchmarks and keeps their episodes.
+    """Plays benchmarks and keeps their episodes."""
 
-    Args:
-        rules: how the policy takes its turns at a temperature.
-        others: players that need a model, besides the policy, by name.
-        folder: gets the episodes, `NAME/step-00000/*.parquet`. One evaluation appears as a whole, so that a killed one
-            is played again with the same numbers.
-        team: shares the episodes.
-    """
+    benchmarks: Mapping[str, BenchmarkConfig]
+    every_steps: int
+    seed: int
+    rules: Callable[[float], PolicyRules]
+    """How the policy takes its turns at a temperature."""
+    others: Mapping[str, PlayerMaker]
+    """Players that need a model, besides the policy, by name."""
+    concurrency: int
+    folder: Path
+    """Gets the episodes, `NAME/step-00000/*.parquet`. One evaluation appears as a whole, so that a killed one is played
+    again with the same numbers."""
+    team: Team = ALONE
+    """Shares the episodes."""
 
-    def __init__(
-        self,
-        benchmarks: Mapping[str, BenchmarkConfig],
-        every_steps: int,
-        seed: int,
-        rules: Callable[[float], PolicyRules],
-        others: Mapping[str, PlayerMaker],
-        concurrency: int,
-        folder: Path,
-        team: Team = ALONE,
-    ):
-        self._benchmarks, self._every_steps, self._seed = benchmarks, every_steps, seed
-        self._rules, self._others, self._concurrency, self._folder = rules, others, concurrency, folder
-        self._team = team
-        self._games = {name: load_games({b.game: b.parameters}, seed)[b.game] for name, b in benchmarks.items()}
+    @cached_property
+    def _games(self) -> dict[str, NamedGame]:
+        return {name: load_games({b.game: b.parameters}, self.seed)[b.game] for name, b in self.benchmarks.items()}
 
     async def at(self, step: int, engine: Engine, last: bool = False) -> dict[str, float]:
         """The metrics of all benchmarks; empty between intervals, unless it is the `last` evaluation."""
-        if step % self._every_steps and not last:
+        if step % self.every_steps and not last:
             return {}
         metrics: dict[str, float] = {}
-        for name, benchmark in self._benchmarks.items():
-            episodes = await self._play(name, benchmark, self._games[name], step, engine)
+        for name, benchmark in self.benchmarks.items():
+            game = self._games[name]
+            episodes = await self._play(name, benchmark, game, step, engine)
             seats = {seat for seat, who in episodes[0].seating.items() if who == "policy"}
-            metrics |= {
-                f"{name}/{metric}": v
-                for metric, v in scores(episodes, seats, self._games[name].taskset.pass_reward).items()
-            }
+            found = scores(episodes, seats, game.taskset.pass_reward)
+            metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
         return metrics
 
     async def _play(
         self, name: str, benchmark: BenchmarkConfig, game: NamedGame, step: int, engine: Engine
     ) -> list[Episode]:
-        policy = self._rules(benchmark.temperature).maker(engine, trained=False)
-        seating = Seating({game.name: game}, {**self._others, "policy": policy}, self._seed)
+        policy = self.rules(benchmark.temperature).maker(engine, trained=False)
+        seating = Seating({game.name: game}, {**self.others, "policy": policy}, self.seed)
         requests = [
             Request(f"{name}/{task.game_id}#{n}", game.name, task, game.parameters.seating, step, series=name)
             for task in game.taskset.tasks("evaluate", benchmark.tasks)
             for n in range(benchmark.samples)
         ]
-        store = Store(self._folder / name / f"step-{step:05d}", keep="whole")
-        return await collect(requests, seating.play, store, self._concurrency, TRIES, name, team=self._team)
+        store = Store(self.folder / name / f"step-{step:05d}", keep="whole")
+        return await collect(requests, seating.play, store, self.concurrency, TRIES, name, team=self.team)
 
 
 def scores(episodes: Sequence[Episode], seats: set[str], pass_reward: float) -> dict[str, float]:

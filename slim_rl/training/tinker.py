@@ -168,7 +168,7 @@ class TinkerBackend:
         self._config, self._tinker, self._base, self._folder, self.ledger = config, tinker, base, folder, ledger
         self.max_context_tokens = max_context_tokens
         self._server = TinkerServer(tinker)
-        self._sdk = self._server.sdk
+        self._sdk, self._call = self._server.sdk, self._server.call
         self._service: Any = None
         self._trainer: Any = None
         self._sampler: Any = None
@@ -213,7 +213,7 @@ class TinkerBackend:
         self._afford(self.ledger.most_dollars(prompt_tokens, most_tokens))
         call = self.ledger.begin(prompt_tokens, most_tokens)
         try:
-            answer = await self._server.call(submit)
+            answer = await self._call(submit)
         except UserError:
             call.free()
             raise
@@ -251,14 +251,14 @@ class TinkerBackend:
             self._service = await self._server.service()
             settings = {"rank": self._tinker.rank, "seed": (self._tinker.seed or 0) & _SEEDS}
             # Without the head, which many models share with the embeddings.
-            self._trainer = await self._server.call(
+            self._trainer = await self._call(
                 lambda: self._service.create_lora_training_client(
                     self._tinker.base_model, train_unembed=False, **settings
                 )
             )
         with stopping("A state is kept for 7 days; without one, `make clean YES=1` lets the training begin anew"):
             if state:
-                await self._server.call(lambda: self._trainer.load_state_with_optimizer(state["path"]))
+                await self._call(lambda: self._trainer.load_state_with_optimizer(state["path"]))
         with stopping():
             await self._publish()
 
@@ -266,11 +266,9 @@ class TinkerBackend:
         """Sample from the weights as they are."""
         self._published += 1
         name = f"sampler-{self._published}"
-        saved = await self._server.call(
-            lambda: self._trainer.save_weights_for_sampler(name, ttl_seconds=_SAMPLER_SECONDS)
-        )
+        saved = await self._call(lambda: self._trainer.save_weights_for_sampler(name, ttl_seconds=_SAMPLER_SECONDS))
         self._sampler_path = saved.path
-        self._sampler = await self._server.call(lambda: self._service.create_sampling_client(model_path=saved.path))
+        self._sampler = await self._call(lambda: self._service.create_sampling_client(model_path=saved.path))
 
     async def update(self, sequences: Sequence[TrainedSequence], learning_rate: float) -> dict[str, float]:
         if not sequences:
@@ -311,12 +309,12 @@ class TinkerBackend:
         self._afford(self._training_dollars(part))  # the base model may have been paid in between
         self.ledger.add(calls=1, trained_tokens=_trained_tokens(part), dollars=self._training_dollars(part))
         # One after the other: SkyRL may take a step first that was sent along with its gradient.
-        output = await self._server.call(lambda: self._trainer.forward_backward(data, "ppo", clip))
+        output = await self._call(lambda: self._trainer.forward_backward(data, "ppo", clip))
         new, gaps = self._trained_logprobs(output, traces), dict[str, float]()
         if first:  # later ones differ because the weights have changed
             advice = "The server samples from other weights than it trains, or in another precision."
             gaps = logprob_gaps([(new - old).abs().numpy()], config.max_logprob_gap, advice)
-        stepped = await self._server.call(lambda: self._trainer.optim_step(adam))
+        stepped = await self._call(lambda: self._trainer.optim_step(adam))
         losses, ratio = policy_loss(new, old, gains, config.clip_low, config.clip_high), (new - old).exp()
         outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
         measures = {"clipped_fraction": outside, "entropy": -new}
@@ -356,7 +354,7 @@ class TinkerBackend:
     async def _reference_logprobs(self, traces: Sequence[TokenTrace]) -> torch.Tensor:
         """The log-probs of the sampled tokens under the base model."""
         if self._reference is None:
-            self._reference = await self._server.call(
+            self._reference = await self._call(
                 lambda: self._service.create_sampling_client(base_model=self._tinker.base_model)
             )
         rows: dict[int, torch.Tensor] = {}
@@ -378,7 +376,7 @@ class TinkerBackend:
         self._saves += 1
         name = f"state-{self._saves}"
         with stopping():
-            saved = await self._server.call(lambda: self._trainer.save_state(name, ttl_seconds=_STATE_SECONDS))
+            saved = await self._call(lambda: self._trainer.save_state(name, ttl_seconds=_STATE_SECONDS))
         self._state_path = saved.path
         return {"path": saved.path}
 
@@ -390,23 +388,21 @@ class TinkerBackend:
             adapter = self._adapter
             if not adapter.is_dir():
                 urls, adapter = await self._adapter_urls(), Path(temporary)
-                await self._server.call(lambda: _download(urls, adapter))
+                await self._call(lambda: _download(urls, adapter))
             merge_adapter(self._base, adapter, folder, tokenizer)
             if adapter != self._adapter:
                 copy_checkpoint(adapter, self._adapter)
 
     async def _adapter_urls(self) -> dict[str, str]:
         """By the name of a file: an archive, or from 0.28 of the package on the adapter's own files."""
-        rest = await self._server.call(lambda: self._service.create_rest_client())
+        rest = await self._call(lambda: self._service.create_rest_client())
         if hasattr(self._trainer, "save_weights_external"):
             name = f"export-{self._published}"
-            saved = await self._server.call(
-                lambda: self._trainer.save_weights_external(name, ttl_seconds=_SAMPLER_SECONDS)
-            )
-            return (await self._server.call(lambda: rest.get_external_weights_urls(saved.path))).urls
+            saved = await self._call(lambda: self._trainer.save_weights_external(name, ttl_seconds=_SAMPLER_SECONDS))
+            return (await self._call(lambda: rest.get_external_weights_urls(saved.path))).urls
         # SkyRL leaves out the kind of weights, which the package's own parser of paths wants.
         run, _, name = self._sampler_path.removeprefix("tinker://").partition("/")
-        answer = await self._server.call(lambda: rest.get_checkpoint_archive_url(run, name))
+        answer = await self._call(lambda: rest.get_checkpoint_archive_url(run, name))
         return {"archive.tar": answer.url}
 
 

@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from slim_rl.core.game import Demonstration
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 
 _MARKERS = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
@@ -68,7 +68,7 @@ def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
         return encode(text, **options)
 
     spelling.encode = record  # type: ignore[method-assign]
-    renderer = renderer_for(spelling, thinking=False)
+    renderer = Renderer(spelling, thinking=False)
     for shown in demonstrations:
         renderer.opening(shown.read(0), shown.tools)
         for i in range(1, len(shown.observations)):

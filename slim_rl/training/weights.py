@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from slim_rl.core.errors import UserError
-from slim_rl.engines.precision import cast
+from slim_rl.engines.model import cast
 from slim_rl.training.config import LoraConfig
 
 

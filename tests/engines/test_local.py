@@ -6,6 +6,7 @@ import torch
 from slim_rl.core.errors import Diverged
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
+from tests.settings import counting
 
 PROMPTS = [[5, 6, 7, 8], [5, 6, 7, 8], [9, 10], [11] * 30]
 
@@ -34,11 +35,9 @@ def test_logprobs_are_those_of_a_full_forward_pass(model, engine, temperature):
 
 
 def test_what_all_prompts_begin_with_is_computed_once(model, engine):
-    prompts, computed = [[7] * 60 + end for end in ([1, 2, 3], [4, 5], [6, 8, 9, 10])], []
-    layer = model.get_decoder().layers[0]
-    hook = layer.register_forward_hook(lambda layer, args, out: computed.append(args[0][..., 0].numel()))
+    prompts = [[7] * 60 + end for end in ([1, 2, 3], [4, 5], [6, 8, 9, 10])]
+    computed = counting(model.get_decoder().layers[0])
     generations = generate(engine, prompts)
-    hook.remove()
     assert computed[0] == 60 and sum(computed) < 60 + len(prompts) * (4 + 12)
     for prompt, generation in zip(prompts, generations, strict=True):
         expected = full_forward_logprobs(model, prompt, generation.token_ids)
@@ -46,15 +45,7 @@ def test_what_all_prompts_begin_with_is_computed_once(model, engine):
 
 
 def test_a_request_draws_the_same_tokens_alone_and_in_company(model):
-    together = generate(LocalEngine(model), PROMPTS)
-    for seed, prompt in enumerate(PROMPTS):
-        alone = asyncio.run(LocalEngine(model).generate(prompt, Sampling(max_new_tokens=12, seed=seed)))
-        assert alone.token_ids == together[seed].token_ids
-
-
-def test_batches_that_do_not_fit_are_served_one_after_another(model):
-    one_by_one = generate(LocalEngine(model, max_batch_sequences=1), PROMPTS)
-    together = generate(LocalEngine(model), PROMPTS)
+    together, one_by_one = (generate(LocalEngine(model, max_batch_sequences=n), PROMPTS) for n in (256, 1))
     assert [g.token_ids for g in one_by_one] == [g.token_ids for g in together]
 
 
@@ -70,34 +61,24 @@ def test_a_session_goes_on_as_if_everything_were_computed_anew(model, engine):
     assert kept.logprobs == pytest.approx(full_forward_logprobs(model, longer, kept.token_ids), abs=1e-4)
 
 
-def test_a_turn_that_was_taken_back_is_sampled_again_without_computing_what_was_before_it(model, engine):
-    prompt, computed = list(range(5, 65)), []
-    again = [*prompt, 20, 21, 22]
-
+@pytest.mark.parametrize(
+    ("first", "then", "computed_anew"),
+    [
+        (list(range(5, 65)), [*range(5, 65), 20, 21, 22], 3),  # a turn was taken back
+        ([5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15], 7),  # another beginning
+    ],
+)
+def test_a_session_computes_no_more_than_what_is_new(model, engine, first, then, computed_anew):
     async def turns():
-        await engine.generate(prompt, Sampling(6, seed=1, session="s"))
-        layer = model.get_decoder().layers[0]
-        hook = layer.register_forward_hook(lambda layer, args, out: computed.append(args[0][..., 0].numel()))
-        generation = await engine.generate(again, Sampling(4, seed=2, session="s"))
-        hook.remove()
-        return generation
+        await engine.generate(first, Sampling(6, seed=1, session="s"))
+        computed = counting(model.get_decoder().layers[0])
+        return await engine.generate(then, Sampling(4, seed=2, session="s")), computed[0]
 
-    generation = asyncio.run(turns())
-    assert computed[0] == 3
-    assert generation.token_ids == generate_one(LocalEngine(model), again, 2)
-    assert generation.logprobs == pytest.approx(full_forward_logprobs(model, again, generation.token_ids), abs=1e-4)
-
-
-def test_what_a_session_kept_is_not_used_for_another_beginning(model, engine):
-    async def turns():
-        await engine.generate([5, 6, 7], Sampling(4, session="s"))
-        return await engine.generate([8, 9, 10, 11, 12, 13, 14, 15], Sampling(4, seed=3, session="s"))
-
-    assert asyncio.run(turns()).token_ids == generate_one(LocalEngine(model), [8, 9, 10, 11, 12, 13, 14, 15], 3)
-
-
-def generate_one(engine, prompt, seed):
-    return asyncio.run(engine.generate(prompt, Sampling(4, seed=seed))).token_ids
+    generation, computed = asyncio.run(turns())
+    assert computed == computed_anew
+    anew = asyncio.run(LocalEngine(model).generate(then, Sampling(4, seed=2)))
+    assert generation.token_ids == anew.token_ids
+    assert generation.logprobs == pytest.approx(full_forward_logprobs(model, then, generation.token_ids), abs=1e-4)
 
 
 def test_sampling_ends_with_a_stop_token(engine):
@@ -154,7 +135,7 @@ def test_of_engines_that_share_a_turn_one_samples_at_a_time(model, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "temperature"), [("nan", 1.0), ("inf", 1.0), ("nan", 0.0)])
-def test_a_model_whose_numbers_are_not_finite_says_nothing(model, value, temperature, tmp_path):
+def test_a_model_whose_numbers_are_not_finite_says_nothing(model, value, temperature):
     with torch.no_grad():
         model.lm_head.weight[5] = float(value)
     with pytest.raises(Diverged, match="log-probs are no finite numbers"):

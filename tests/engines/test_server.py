@@ -28,20 +28,6 @@ def client(url, **settings):
     return SGLangEngine(url, 512, **{"retry_seconds": 2.0, "timeout_seconds": 5.0} | settings)
 
 
-def test_at_the_end_no_connection_is_open():
-    app, _ = failing(GOOD)
-
-    async def talk():
-        async with TestServer(app) as server:
-            async with client(str(server.make_url(""))) as engine:
-                await engine.generate(PROMPT, Sampling(5))
-                assert server.runner.server.connections
-            while server.runner.server.connections:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(talk(), 30))
-
-
 def test_over_http_comes_what_the_engine_samples_itself(model, tokenizer):
     prompts = [PROMPT, [9, 10], [11] * 30]
     samplings = [Sampling(12, 0.8, (3,), seed=seed, session=f"s{seed}") for seed in range(3)]
@@ -63,10 +49,8 @@ def test_over_http_comes_what_the_engine_samples_itself(model, tokenizer):
         assert ours.finish_reason == theirs.finish_reason
 
 
-GOOD = {
-    "text": "",
-    "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": [[-1.0, 7, None]]},
-}
+META = {"finish_reason": {"type": "stop"}, "output_token_logprobs": [[-1.0, 7, None]]}
+GOOD = {"text": "", "meta_info": META}
 
 
 def failing(*replies):
@@ -110,13 +94,11 @@ def test_a_transient_failure_is_retried(fault):
         (400, "answered 400: no"),
         ({"meta_info": {}}, "not SGLang's"),
         ({"meta_info": {"finish_reason": {"type": "stop"}}}, "strip meta_info"),
-        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[value, 7, None]]}}, "no finite number")
-          for value in (float("nan"), float("-inf"), None)),
-        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[-1.0, token, None]]}}, "is no token")
-          for token in (100, -1, "7", 7.9, True, None)),
-        *(({"meta_info": {**GOOD["meta_info"], "output_token_logprobs": [[logprob, 7, None]]}}, f"{logprob} is no log-prob")
-          for logprob in (7.0, False)),
-        ({"meta_info": {**GOOD["meta_info"], "finish_reason": {"type": "content_filter"}}}, "content_filter"),
+        *(({"meta_info": {**META, "output_token_logprobs": [pair]}}, words) for pair, words in (
+            *(([value, 7, None], "no finite number") for value in (float("nan"), float("-inf"), None)),
+            *(([-1.0, token, None], "is no token") for token in (100, -1, "7", 7.9, True, None)),
+            *(([logprob, 7, None], f"{logprob} is no log-prob") for logprob in (7.0, False)))),
+        ({"meta_info": {**META, "finish_reason": {"type": "content_filter"}}}, "content_filter"),
         ({"meta_info": []}, "not SGLang's"),
     ],
 )  # fmt: skip
@@ -127,12 +109,20 @@ def test_any_other_failure_is_not_retried(reply, words):
     assert len(calls) == 1
 
 
-def test_an_engine_that_stays_away_fails():
+def test_an_engine_that_stays_away_fails_and_at_the_end_no_connection_is_open():
     """tests/runtime/test_retry.py has when."""
     app, calls = failing(503)
-    with pytest.raises(EngineFailed, match=r"tried for 1 s; at last: .*503"):
-        one_request(app, retry_seconds=1.0)
-    assert len(calls) > 1
+
+    async def talk():
+        async with TestServer(app) as server:
+            with pytest.raises(EngineFailed, match=r"tried for 1 s; at last: .*503"):
+                async with client(str(server.make_url("")), retry_seconds=1.0) as engine:
+                    await engine.generate(PROMPT, Sampling(5))
+            assert len(calls) > 1
+            while server.runner.server.connections:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(talk(), 30))
 
 
 def test_a_server_is_run_for_a_checkpoint_and_ended_whatever_proxy_the_environment_names(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from slim_rl.core.message import Message, Tool, heard
 from slim_rl.engines.engine import Sampling
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.policy import PolicyPlayer
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.players.renderer import renderer_of as renderer_from
 from tests.babbler import Scripted
 from tests.checkpoints import FAMILIES, chat_tokenizer
@@ -26,14 +27,8 @@ from tests.echo import TOOLS
 PROFILE = yaml.safe_load((Path(__file__).parents[2] / "conf/smollm2-135m-calculator.yaml").read_text())
 EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 TOKENIZERS = {family: chat_tokenizer(family) for family in FAMILIES}
-FORMATS = [
-    ("qwen2.5", False),
-    ("qwen2.5", True),
-    ("qwen3", False),
-    ("qwen3", True),
-    ("llama3", False),
-    ("smollm2", False),
-]
+FORMATS = [*product(("qwen2.5", "qwen3"), (False, True)), ("llama3", False), ("smollm2", False)]
+_PLAIN = FAMILIES["smollm2"][2]
 LOOK = {"name": "look", "arguments": {"at": "3 < 4"}}
 HERMES = f"<tool_call>\n{json.dumps(LOOK)}\n</tool_call>"
 BARE = json.dumps({"name": LOOK["name"], "parameters": LOOK["arguments"]})
@@ -43,7 +38,7 @@ TOKENIZERS["smollm2, given tools"] = chat_tokenizer("smollm2", chat_template=PRO
 
 @cache
 def renderer_of(family, thinking):
-    return renderer_for(TOKENIZERS[family], thinking)
+    return Renderer(TOKENIZERS[family], thinking)
 
 
 def whole(tokenizer, dialogue, tools=(), **options):
@@ -56,6 +51,11 @@ def whole(tokenizer, dialogue, tools=(), **options):
         chat_template="{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}" + tokenizer.chat_template,
         **options,
     )
+
+
+def renderer_with(template):
+    """The renderer of SmolLM2's tokenizer with another chat template."""
+    return Renderer(chat_tokenizer("smollm2", chat_template=template), False)
 
 
 # Turn by turn as at once
@@ -105,7 +105,7 @@ def test_what_is_trained_on_is_what_was_sent_and_sampled(family, thinking):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_markers_that_are_spelled_stay_text(family):
     tokenizer = TOKENIZERS[family]
-    renderer = renderer_for(tokenizer, False)
+    renderer = Renderer(tokenizer, False)
     markers = FAMILIES[family][0] + FAMILIES[family][1]
     text = "Well " + "".join(markers) + " said"
     plain, ids = renderer.continuation(heard("A")), renderer.continuation(heard(text))
@@ -117,7 +117,7 @@ def test_markers_that_are_spelled_stay_text(family):
 def test_a_special_token_of_any_look_stays_text_where_it_is_spelled():
     tokenizer = chat_tokenizer("smollm2", chat_template=FAMILIES["smollm2"][2].replace("<|im_end|>", "[END]"))
     tokenizer.add_special_tokens({"additional_special_tokens": ["[END]"]})
-    renderer = renderer_for(tokenizer, False)
+    renderer = Renderer(tokenizer, False)
     ids = renderer.continuation(heard("Well [END]"))
     assert tokenizer.decode(ids).count("[END]") == 2
     assert ids.count(tokenizer.convert_tokens_to_ids("[END]")) == 1
@@ -126,7 +126,7 @@ def test_a_special_token_of_any_look_stays_text_where_it_is_spelled():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_system_prompt_takes_the_place_of_the_templates_own(family):
     tokenizer = TOKENIZERS[family]
-    renderer = renderer_for(tokenizer, True, system_prompt="Play well. {game}")
+    renderer = Renderer(tokenizer, True, system_prompt="Play well. {game}")
     ids = renderer.opening([Message("system", "Chess."), Message("user", "Hi")])
     dialogue = [{"role": "system", "content": "Play well. Chess."}, {"role": "user", "content": "Hi"}]
     assert ids == whole(tokenizer, dialogue, enable_thinking=True)
@@ -135,7 +135,7 @@ def test_a_system_prompt_takes_the_place_of_the_templates_own(family):
 
 def test_llama_3_has_the_tokens_of_the_librarys_own_renderer():
     tokenizer, tool = TOKENIZERS["llama3"], TOOLS[1]
-    ours, library = renderer_for(tokenizer, False), create_renderer(tokenizer, Llama3RendererConfig())
+    ours, library = Renderer(tokenizer, False), create_renderer(tokenizer, Llama3RendererConfig())
     begin = [Message("system", "Be brief."), Message("user", "Hi")]
     dicts = [{"role": m.role, "content": m.text} for m in begin]
     for tools in ((), (tool,)):
@@ -151,9 +151,8 @@ def test_llama_3_has_the_tokens_of_the_librarys_own_renderer():
 
 def test_no_opening_tells_todays_date():
     """It would be another one tomorrow, and so would the episodes be."""
-    dated = "{{ strftime_now('%Y-%m-%d') }}" + FAMILIES["smollm2"][2]
-    tokenizer = chat_tokenizer("smollm2", chat_template=dated)
-    assert tokenizer.decode(renderer_for(tokenizer, False).opening(heard("Hi"))).startswith("26 Jul 2024<|im_start|>")
+    tokenizer = chat_tokenizer("smollm2", chat_template="{{ strftime_now('%Y-%m-%d') }}" + _PLAIN)
+    assert tokenizer.decode(Renderer(tokenizer, False).opening(heard("Hi"))).startswith("26 Jul 2024<|im_start|>")
 
 
 # Tools
@@ -162,7 +161,7 @@ def test_no_opening_tells_todays_date():
 @pytest.mark.parametrize(("family", "written"), WITH_TOOLS)
 def test_a_call_and_its_results_are_written_and_read_as_the_template_says(family, written):
     tokenizer = TOKENIZERS[family]
-    renderer = renderer_for(tokenizer, True)
+    renderer = Renderer(tokenizer, True)
     turn = renderer.turn(HERMES)
     assert tokenizer.decode(turn[:-1]) == written
     [call] = renderer.parse(turn).tool_calls
@@ -201,7 +200,7 @@ def test_the_tiny_model_takes_no_template():
      '{"move": 3}', "{}", "[1]"],
 )  # fmt: skip
 def test_what_is_not_a_whole_call_of_llama_3_is_text(text):
-    renderer = renderer_for(TOKENIZERS["llama3"], False)
+    renderer = Renderer(TOKENIZERS["llama3"], False)
     assert renderer.parse(renderer.turn(text)) == Message("assistant", text)
 
 
@@ -214,7 +213,7 @@ def test_what_is_not_a_whole_call_of_llama_3_is_text(text):
     ],
 )
 def test_tools_are_refused_where_the_template_has_none_that_can_be_used(family, changes):
-    renderer = renderer_for(chat_tokenizer(family, **changes), False)
+    renderer = Renderer(chat_tokenizer(family, **changes), False)
     assert renderer.opening(heard("Hi")) and not renderer.call_token_ids
     with pytest.raises(UserError, match=r"The game has tools \(look\), but the checkpoint's chat template has none"):
         renderer.opening(heard("Hi"), [Tool("look", "Looks.", {})])
@@ -222,8 +221,6 @@ def test_tools_are_refused_where_the_template_has_none_that_can_be_used(family, 
 
 # What cannot be used
 
-FORGETFUL = FAMILIES["smollm2"][2].replace("m.content +", "(m.content if loop.last or m.role != 'assistant' else '') +")
-_PLAIN = FAMILIES["smollm2"][2]
 REWRITING = {
     # DeepSeek-R1-Distill-Qwen as first published, QwQ-32B, Nemotron Nano: the thoughts of every turn, or of past ones.
     "R1-Distill": _PLAIN.replace("m.content +", "m.content.split('</think>')[-1] +"),
@@ -239,54 +236,47 @@ REWRITING = {
         "{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
     "joins users": _PLAIN.replace("+ m.role +", "+ (m.role if not loop.last or loop.length != 6 else 'human') +"),
+    "forgets turns": _PLAIN.replace("m.content +", "(m.content if loop.last or m.role != 'assistant' else '') +"),
+    "numbers users": _PLAIN.replace("+ m.role +", "+ m.role ~ (loop.index if m.role == 'user' else '') +"),
+    "ends no turn": _PLAIN.replace("<|im_end|>", ""),
     "counts turns": _PLAIN.replace("<|im_end|>", "<|im_end|>' ~ (loop.length if loop.first) ~ '"),
 }  # fmt: skip
-NUMBERED = FAMILIES["smollm2"][2].replace("+ m.role +", "+ m.role ~ (loop.index if m.role == 'user' else '') +")
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "sentence"),
+    ("template", "sentence"),
     [
-        ("smollm2", {"chat_template": None}, "has no chat template.*Instruct"),
-        ("smollm2", {"chat_template": NUMBERED}, "turn by turn is not the one that it renders at once"),
-        ("smollm2", {"chat_template": FORGETFUL}, "turn by turn is not the one that it renders at once"),
-        (
-            "smollm2",
-            {"chat_template": FAMILIES["smollm2"][2].replace("<|im_end|>", "")},
-            "rendered turn by turn is not",
-        ),
-        *(("smollm2", {"chat_template": t}, "turn by turn is not the one that it renders") for t in REWRITING.values()),
-        ("smollm2", {"chat_template": "{{ raise_exception('no games') }}"}, "cannot render the dialogue: no games"),
-        ("smollm2", {"chat_template": "{% if"}, "cannot render the dialogue: unexpected 'end of template'"),
+        (None, "has no chat template.*Instruct"),
+        *((template, "turn by turn is not the one that it renders at once") for template in REWRITING.values()),
+        ("{{ raise_exception('no games') }}", "cannot render the dialogue: no games"),
+        ("{% if", "cannot render the dialogue: unexpected 'end of template'"),
     ],
 )
-def test_a_tokenizer_that_cannot_be_used_is_refused_in_a_sentence(family, changes, sentence):
+def test_a_template_that_cannot_be_used_is_refused_in_a_sentence(template, sentence):
     with pytest.raises(UserError, match=sentence):
-        renderer_for(chat_tokenizer(family, **changes), False)
+        renderer_with(template)
 
 
-def test_a_template_whose_beginning_depends_on_what_comes_later_is_refused_there():
-    looking_ahead = "{% if messages[-1].role == 'tool' %}Tools!{% endif %}" + FAMILIES["smollm2"][2]
-    renderer = renderer_for(chat_tokenizer("smollm2", chat_template=looking_ahead), False)
+@pytest.mark.parametrize(
+    ("begins", "opening", "sentence"),
+    [
+        ("{% if messages[-1].role == 'tool' %}Tools!{% endif %}", [], "turn by turn is not the one"),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}",
+         [Message("system", "Be brief.")], "cannot render the dialogue: no system"),
+    ],
+)  # fmt: skip
+def test_a_dialogue_that_the_template_does_not_allow_is_refused_where_it_begins(begins, opening, sentence):
+    renderer = renderer_with(begins + _PLAIN)
     assert renderer.continuation(heard("Hi"))
-    with pytest.raises(UserError, match="turn by turn is not the one"):
-        renderer.continuation([Message("tool", "7")])
+    with pytest.raises(UserError, match=sentence):
+        renderer.opening([*opening, *heard("Hi")]) if opening else renderer.continuation([Message("tool", "7")])
 
 
 def test_a_tokenizer_that_puts_spaces_into_what_is_cut_is_refused():
     """Its markers could not be told from text that spells them without another text."""
     bare = "{% for m in messages %}{{ '<|im_start|>' + m.content + '<|im_end|>' }}{% endfor %}<|im_start|>"
     tokenizer = chat_tokenizer("smollm2", chat_template=bare)
-    assert renderer_for(tokenizer, False).opening(heard("Hi"))
+    assert Renderer(tokenizer, False).opening(heard("Hi"))
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     with pytest.raises(UserError, match="cannot be used"):
-        renderer_for(tokenizer, False)
-
-
-def test_a_dialogue_that_the_template_does_not_allow_is_refused_in_a_sentence():
-    no_system = (
-        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + FAMILIES["smollm2"][2]
-    )
-    renderer = renderer_for(chat_tokenizer("smollm2", chat_template=no_system), False)
-    with pytest.raises(UserError, match="cannot render the dialogue: no system"):
-        renderer.opening([Message("system", "Be brief."), Message("user", "Hi")])
+        Renderer(tokenizer, False)

@@ -5,7 +5,7 @@ import asyncio
 from slim_rl.core.message import Message, heard, said
 from slim_rl.engines.engine import Sampling
 from slim_rl.players.policy import PolicyPlayer
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from tests.babbler import Scripted
 from tests.echo import TOOLS, echo_tokenizer
 
@@ -13,7 +13,7 @@ from tests.echo import TOOLS, echo_tokenizer
 def test_a_frozen_model_that_was_interrupted_reads_its_turns_again_with_its_tools():
     """It has no trace to continue from."""
     words = echo_tokenizer()
-    engine, renderer = Scripted([words.encode("river<|im_end|>")] * 4), renderer_for(words, thinking=False)
+    engine, renderer = Scripted([words.encode("river<|im_end|>")] * 4), Renderer(words, thinking=False)
     whole, resumed = (PolicyPlayer(engine, renderer, Sampling(50), trained=False) for _ in range(2))
     observations = [heard("What is the word?"), (Message("tool", "stone"),), heard("Sure?")]
     for observation in observations:

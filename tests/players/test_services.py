@@ -89,26 +89,30 @@ def test_each_service_has_its_limits_its_ledger_and_its_bill(serve, services, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.jsonl", "partner.jsonl"]
 
 
-def test_dollars_by_the_price_list(serve, services, ask):
-    one = services(partner=serve().config(model="gpt-4.1-mini-2025-04-14"))
+OWN = {"prompt": 100, "cached_prompt": 0, "completion": 1000}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "dollars"),
+    [
+        ("gpt-4.1-mini-2025-04-14", {}, (300 * 0.4 + 12 * 1.6) / 1e6),  # by the price list
+        ("gpt-4.1", {"price": OWN}, 300 * 1e-4 + 12 * 1e-3),
+        ("smol", {"price": OWN, "max_cost_dollars": 1}, 300 * 1e-4 + 12 * 1e-3),
+        ("smol", {}, None),
+    ],
+)
+def test_a_bill_has_the_price_of_the_list_or_your_own(serve, services, ask, model, changes, dollars):
+    one = services(partner=serve().config(model=model, **changes))
     ask(one, 0)
-    assert one.bills() == {
-        "partner": {
-            "model": "gpt-4.1-mini-2025-04-14",
-            "calls": 1,
-            "prompt_tokens": 300,
-            "cached_tokens": 0,
-            "completion_tokens": 12,
-            "dollars": pytest.approx((300 * 0.4 + 12 * 1.6) / 1e6, abs=1e-6),
-        }
-    }
-    assert price_of("gpt-4.1") == Price(prompt=2.0, cached_prompt=0.5, completion=8.0)
-    assert price_of("gpt-4.1-turbo") is None
+    bill = {"model": model, "calls": 1, "prompt_tokens": 300, "cached_tokens": 0, "completion_tokens": 12}
+    bill |= {} if dollars is None else {"dollars": pytest.approx(dollars, abs=1e-6)}
+    assert one.bills() == {"partner": bill}
 
 
 def test_the_price_list_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert price_of("gpt-4.1") is not None
+    assert price_of("gpt-4.1") == Price(prompt=2.0, cached_prompt=0.5, completion=8.0)
+    assert price_of("gpt-4.1-turbo") is None
 
 
 def test_a_damaged_price_list_is_reported_in_a_sentence(tmp_path, monkeypatch):
@@ -122,20 +126,6 @@ def test_a_budget_needs_a_price(serve, services):
     one = services(partner=serve().config(model="smol", max_cost_dollars=1))
     with pytest.raises(UserError, match=r"prices.yaml has no price for smol; set services.partner.price"):
         one["partner"]
-
-
-def test_a_price_of_your_own_goes_before_the_list(serve, services, ask):
-    price = {"prompt": 100, "cached_prompt": 0, "completion": 1000}
-    for model in ("smol", "gpt-4.1"):
-        one = services(partner=serve().config(model=model, max_cost_dollars=1, price=price))
-        ask(one, 0)
-        assert one.bills()["partner"]["dollars"] == pytest.approx(300 * 1e-4 + 12 * 1e-3)
-
-
-def test_a_bill_without_a_price_has_no_dollars(serve, services, ask):
-    one = services(partner=serve().config(model="smol"))
-    ask(one, 0)
-    assert one.bills()["partner"]["calls"] == 1 and "dollars" not in one.bills()["partner"]
 
 
 def bought(ledger: Ledger, *keys: str) -> None:

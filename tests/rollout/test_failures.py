@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from slim_rl.core.errors import UserError
 from slim_rl.games import load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.filters import first_objection
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
@@ -28,7 +27,7 @@ def seating(request):
     """In a game whose tool fails with the probability `request.param`."""
     words = echo.echo_tokenizer()
     games = load_games({"tests.echo": echo.Parameters(failure_rate=request.param)}, seed=0)
-    rules = PolicyRules(renderer_for(words, thinking=False), max_turn_tokens=100, temperature=1.0)
+    rules = PolicyRules(Renderer(words, thinking=False), max_turn_tokens=100, temperature=1.0)
     return Seating(games, {"policy": rules.maker(echo.EchoEngine(words, looks=2))}, seed=0)
 
 
@@ -61,15 +60,3 @@ def test_an_environment_that_is_down_for_good_is_given_up_after_some_rounds(seat
     assert count_failures(tmp_path) == 3 * len(requests)
     assert {(e.status, e.error) for e in episodes} == {("failed", "BadGateway: the tool server is gone")}
     assert first_objection(episodes[:SAMPLES], ["no_failed_episode"]) == "no_failed_episode"
-
-
-def test_what_failed_is_played_again_by_the_same_call(seating, requests, tmp_path):
-    while any(e.status == "failed" for e in collecting(requests, seating.play, Store(tmp_path), 64)):
-        pass
-    assert set(read_frame(tmp_path)["status"]) == {"completed"}
-
-
-def test_an_error_of_the_user_still_ends_the_run(seating, requests, tmp_path):
-    wrong = Request("train/0/0/0", "tests.echo", requests[0].task, ("nobody",))
-    with pytest.raises(UserError, match="no player 'nobody'"):
-        collecting([*requests, wrong], seating.play, Store(tmp_path), 64, tries=3)

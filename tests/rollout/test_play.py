@@ -1,8 +1,8 @@
 """Token in, token out: the engine is asked for exactly what is trained on, whatever a model samples."""
 
 import asyncio
-import time
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +17,12 @@ from slim_rl.engines.engine import EngineFailed, Generation
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching.parameters import Parameters
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, service_makers
 from slim_rl.training.tiny import tiny_qwen
 from tests import echo
 from tests.babbler import Babbler, Caller
+from tests.fake_time import now, run_in_fake_time
 
 SEATS = ("policy", "scripted")
 
@@ -114,37 +115,32 @@ def test_an_interrupted_dialogue_continues_as_if_nothing_had_happened(tokenizer,
 
 class GonePartner(Player):
     async def respond(self, observation, tools=()):
-        try:
-            raise ConnectionError("connection refused")
-        except ConnectionError as error:
-            raise PlayerFailed("the partner did not answer") from error
+        raise PlayerFailed("the partner did not answer") from ConnectionError("connection refused")
 
 
-def test_a_player_that_fails_fails_the_episode_with_its_cause(tokenizer, renderer, tasks):
+class BrokenEngine(Babbler):
+    error = None
+
+    async def generate(self, input_ids, sampling):
+        raise self.error
+
+
+def test_a_player_or_an_engine_that_fails_fails_the_episode_but_our_mistakes_are_not_hidden(
+    tokenizer, renderer, tasks, monkeypatch
+):
     seating = matching_with(Babbler(tokenizer, 0), renderer, partner=GonePartner)
     while not (episode := played(seating, tasks[0])).error:
         pass
     assert (episode.status, episode.error) == ("failed", "ConnectionError: connection refused")
     assert (episode.rewards, episode.traces) == ({}, {})
 
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(EngineFailed("the server answered 500"), "failed"), (KeyError("ours"), None)]
-)
-def test_an_engine_that_fails_fails_the_episode_but_our_mistakes_are_not_hidden(
-    tokenizer, renderer, tasks, error, status
-):
-    class Broken(Babbler):
-        async def generate(self, input_ids, sampling):
-            raise error
-
-    seating = matching_with(Broken(tokenizer, 0), renderer)
-    if status is None:
-        with pytest.raises(KeyError, match="ours"):
-            played(seating, tasks[0])
-    else:
-        episode = played(seating, tasks[0])
-        assert (episode.status, episode.error) == ("failed", "EngineFailed: the server answered 500")
+    seating = matching_with(BrokenEngine(tokenizer, 0), renderer)
+    monkeypatch.setattr(BrokenEngine, "error", EngineFailed("the server answered 500"))
+    episode = played(seating, tasks[0])
+    assert (episode.status, episode.error) == ("failed", "EngineFailed: the server answered 500")
+    monkeypatch.setattr(BrokenEngine, "error", KeyError("ours"))
+    with pytest.raises(KeyError, match="ours"):
+        played(seating, tasks[0])
 
 
 # Games with tools
@@ -155,34 +151,44 @@ def words():
     return echo.echo_tokenizer()
 
 
-@pytest.fixture(scope="module")
-def echo_renderer(words):
-    return renderer_for(words, thinking=False)
+class Loading(echo.Echoes):
+    """`loaded` holds the games that were loaded."""
+
+    loaded = ()
+
+    def load(self, task):
+        self.loaded = *self.loaded, super().load(task)
+        return self.loaded[-1]
 
 
 def with_tools(engine, renderer, **parameters):
-    """The policy in the game `tests.echo`; `seating.games["echo"].taskset.loaded` holds the games it loads."""
-
-    class Loading(echo.Echoes):
-        def load(self, task):
-            self.loaded.append(super().load(task))
-            return self.loaded[-1]
-
-    given = echo.Parameters(**parameters)
-    game = NamedGame("echo", given, Loading(given, 0))
-    game.taskset.loaded = []
+    """The policy in the game `tests.echo`, and the taskset."""
+    game = NamedGame("echo", echo.Parameters(**parameters), Loading(echo.Parameters(**parameters), 0))
     maker = PolicyRules(renderer, max_turn_tokens=300, temperature=1.0).maker(engine)
-    return Seating({"echo": game}, {"policy": maker}, seed=0)
+    return Seating({"echo": game}, {"policy": maker}, seed=0), game.taskset
 
 
-def request(seating, number=0, begun=None):
-    task = list(seating.games["echo"].taskset.tasks("train", number + 1))[number]
-    return Request(f"e/{number}", "echo", task, ("policy",), begun=begun)
+def request(taskset, number=0):
+    return Request(f"e/{number}", "echo", list(taskset.tasks("train", number + 1))[number], ("policy",))
+
+
+@pytest.fixture
+def echoing(words):
+    """echoing(engine=EchoEngine, **parameters): an episode of the game with tools, which is closed."""
+
+    def play(engine=echo.EchoEngine, run=asyncio.run, **parameters):
+        seating, taskset = with_tools(engine(words), Renderer(words, thinking=False), **parameters)
+        try:
+            return run(seating.play(request(taskset)))
+        finally:
+            assert all(game.closed == 1 for game in taskset.loaded)
+
+    return play
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["", "thinking"])
 def cutting_renderer(request, words):
-    return renderer_for(words, thinking=request.param, max_tool_tokens=50)
+    return Renderer(words, thinking=request.param, max_tool_tokens=50)
 
 
 @pytest.mark.slow
@@ -190,24 +196,20 @@ def cutting_renderer(request, words):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_call_of_1000_dialogues_is_counted_and_answered(words, cutting_renderer, seed):
     """Several calls in a turn, drafts in thoughts, cut calls, bad JSON, unknown tools, markers and too much in results."""
-    engine = Caller(words, seed, echo.SPOKEN)
-    seating = with_tools(engine, cutting_renderer, max_turns=6)
-    episode = asyncio.run(seating.play(request(seating)))
-    [game] = seating.games["echo"].taskset.loaded
+    seating, taskset = with_tools(Caller(words, seed, echo.SPOKEN), cutting_renderer, max_turns=6)
+    episode = asyncio.run(seating.play(request(taskset)))
     attempted = [call for turn in episode.turns for call in turn.message.tool_calls]
     assert episode.metrics["calls"] == len(attempted)
     for status in ("invalid_json", "missing_name", "unclosed_block"):
         assert episode.metrics[f"calls.{status}"] == sum(call.status == status for call in attempted)
-    for before, after in zip(episode.turns, episode.turns[1:], strict=False):
+    for before, after in pairwise(episode.turns):
         assert len(after.observation) == len(before.message.tool_calls) > 0  # every call is answered
     assert (episode.status == "truncated") == bool(episode.turns[-1].message.tool_calls)
-    assert game.closed == 1
+    assert taskset.loaded[0].closed == 1
 
 
-def test_a_policy_plays_a_game_with_tools(words, echo_renderer):
-    engine = echo.EchoEngine(words)
-    seating = with_tools(engine, echo_renderer)
-    episode = asyncio.run(seating.play(request(seating)))
+def test_a_policy_plays_a_game_with_tools(words, echoing):
+    episode = echoing()
     assert (episode.status, episode.rewards) == ("completed", {"solver": 1.0})
     first, second = episode.turns
     assert [message.role for message in first.observation] == ["system", "user"]
@@ -216,107 +218,89 @@ def test_a_policy_plays_a_game_with_tools(words, echo_renderer):
     assert "# Tools" in words.decode(episode.traces["solver"].token_ids)
 
 
-def test_a_step_that_takes_too_long_fails_the_episode_in_a_sentence(words, echo_renderer):
-    seating = with_tools(echo.EchoEngine(words), echo_renderer, call_seconds=5, step_seconds=0.05)
-    episode = asyncio.run(seating.play(request(seating)))
-    assert (episode.status, episode.rewards, episode.traces) == ("failed", {}, {})
-    assert episode.error == "StepTimeout: a step of the game took longer than 0.05 s"
-    assert seating.games["echo"].taskset.loaded[0].closed == 1
+def raising(error):
+    def method(self, *arguments):
+        raise error
+
+    return method
 
 
-def test_an_environment_that_breaks_fails_the_episode_and_is_closed(words, echo_renderer):
-    seating = with_tools(echo.EchoEngine(words), echo_renderer, failure_rate=1)
-    episode = asyncio.run(seating.play(request(seating)))
-    assert (episode.status, episode.rewards, episode.traces) == ("failed", {}, {})
-    assert episode.error == "BadGateway: the tool server is gone"
-    assert seating.games["echo"].taskset.loaded[0].closed == 1
+async def dropped(self, seat):
+    raise ConnectionResetError("by peer")
 
 
-def test_a_game_is_closed_after_a_mistake_of_ours_and_after_a_cancellation(words, echo_renderer):
-    class Broken(echo.EchoEngine):
-        async def generate(self, input_ids, sampling):
-            raise KeyError("ours")
-
-    class Hanging(echo.EchoEngine):
-        async def generate(self, input_ids, sampling):
-            await asyncio.sleep(60)
-
-    async def cancelled(work):
-        async with asyncio.timeout(0.05):
-            await work
-
-    for engine, error, run in (
-        (Broken, KeyError, asyncio.run),
-        (Hanging, TimeoutError, lambda work: asyncio.run(cancelled(work))),
-    ):
-        seating = with_tools(engine(words), echo_renderer)
-        with pytest.raises(error):
-            run(seating.play(request(seating)))
-        assert seating.games["echo"].taskset.loaded[0].closed == 1
+@pytest.mark.parametrize(
+    ("parameters", "broken", "told"),
+    [
+        ({"call_seconds": 5, "step_seconds": 0.05}, None, "StepTimeout: a step of the game took longer than 0.05 s"),
+        ({"failure_rate": 1}, None, "BadGateway: the tool server is gone"),
+        ({}, (echo.EchoGame, "observe", dropped), "ConnectionResetError: by peer"),
+        ({}, (echo.Echoes, "load", raising(GameFailed("SandboxFailed: no start"))), "SandboxFailed: no start"),
+    ],
+)
+def test_an_environment_that_breaks_fails_the_episode_in_a_sentence_and_is_closed(
+    echoing, monkeypatch, parameters, broken, told
+):
+    if broken:
+        monkeypatch.setattr(*broken)
+    episode = echoing(**parameters)
+    assert (episode.status, episode.error, episode.rewards, episode.traces) == ("failed", told, {}, {})
 
 
-def test_a_game_that_cannot_be_closed_changes_nothing(words, echo_renderer, monkeypatch):
+class Broken(echo.EchoEngine):
+    async def generate(self, input_ids, sampling):
+        raise KeyError("ours")
+
+
+class Hanging(echo.EchoEngine):
+    async def generate(self, input_ids, sampling):
+        await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(("engine", "error"), [(Broken, KeyError), (Hanging, TimeoutError)])
+def test_a_game_is_closed_after_a_mistake_of_ours_and_after_a_cancellation(echoing, engine, error):
+    with pytest.raises(error):
+        echoing(engine, run=lambda work: run_in_fake_time(asyncio.wait_for(work, 1)))
+
+
+def test_a_game_that_cannot_be_closed_changes_nothing(echoing, monkeypatch):
     async def close(self):
+        self.closed += 1
         raise GameFailed("BadGateway: the tool server is gone")
 
     monkeypatch.setattr(echo.EchoGame, "close", close)
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    episode = asyncio.run(seating.play(request(seating)))
+    episode = echoing()
     assert (episode.status, episode.rewards) == ("completed", {"solver": 1.0})
 
 
-def test_slow_steps_of_many_dialogues_overlap(words, echo_renderer):
-    seating = with_tools(echo.EchoEngine(words, looks=2), echo_renderer, call_seconds=0.3)
+def test_slow_steps_of_many_dialogues_overlap(words):
+    renderer = Renderer(words, thinking=False)
+    seating, taskset = with_tools(echo.EchoEngine(words, looks=2), renderer, call_seconds=0.3)
 
     async def all_at_once():
-        return await asyncio.gather(*(seating.play(request(seating, number)) for number in range(20)))
+        return await asyncio.gather(*(seating.play(request(taskset, n)) for n in range(20))), now()
 
-    started = time.monotonic()
-    episodes = asyncio.run(all_at_once())
+    episodes, seconds = run_in_fake_time(all_at_once())
     assert {episode.rewards["solver"] for episode in episodes} == {1.0}
-    assert time.monotonic() - started < 20 * 2 * 0.3 / 3  # one after the other would take 12 s
+    assert seconds == pytest.approx(2 * 0.3)
 
 
 # Seating
 
 
-def test_an_unknown_player_is_reported_with_those_that_exist(words, echo_renderer, tasks):
-    with pytest.raises(UserError, match=r"no player 'nobody'.* policy, checkpoint:PATH and service:NAME"):
-        seating = with_tools(echo.EchoEngine(words), echo_renderer)
-        asyncio.run(seating.play(replace(request(seating), seating=("nobody",))))
-
-
-def test_a_seating_of_the_wrong_size_is_reported(words, echo_renderer):
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    with pytest.raises(UserError, match=r"games.echo.seating names 2 players, but the game has the seats solver."):
-        asyncio.run(seating.play(replace(request(seating), seating=("policy", "policy"))))
-
-
-def test_a_chat_model_needs_rules(words, echo_renderer):
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    makers = service_makers({"service:partner", "policy"}, {"partner": None})
-    with pytest.raises(
-        UserError, match="The game echo has no rules for a chat model, so service:partner cannot play it"
-    ):
-        asyncio.run(replace(seating, makers=makers).play(replace(request(seating), seating=("service:partner",))))
-
-
-def test_a_game_that_cannot_be_loaded_or_loses_its_connection_fails_the_episode(words, echo_renderer, monkeypatch):
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-
-    async def dropped(self, seat):
-        raise ConnectionResetError("by peer")
-
-    monkeypatch.setattr(echo.EchoGame, "observe", dropped)
-    episode = asyncio.run(seating.play(request(seating)))
-    assert (episode.status, episode.error) == ("failed", "ConnectionResetError: by peer")
-
-    def refused(self, task):
-        raise GameFailed("SandboxFailed: it did not start")
-
-    monkeypatch.setattr(echo.Echoes, "load", refused)
-    episode = asyncio.run(seating.play(request(seating)))
-    assert (episode.status, episode.error, episode.rewards) == ("failed", "SandboxFailed: it did not start", {})
+@pytest.mark.parametrize(
+    ("seating", "told"),
+    [
+        (("nobody",), r"no player 'nobody'.* policy, checkpoint:PATH and service:NAME"),
+        (("policy", "policy"), r"games.echo.seating names 2 players, but the game has the seats solver."),
+        (("service:partner",), "The game echo has no rules for a chat model, so service:partner cannot play it"),
+    ],
+)
+def test_a_seating_that_cannot_be_is_told_in_a_sentence(words, seating, told):
+    seats, taskset = with_tools(echo.EchoEngine(words), Renderer(words, thinking=False))
+    makers = seats.makers | service_makers({"service:partner", "policy"}, {"partner": None})
+    with pytest.raises(UserError, match=told):
+        asyncio.run(replace(seats, makers=makers).play(replace(request(taskset), seating=seating)))
 
 
 @pytest.mark.parametrize(
@@ -328,19 +312,13 @@ def test_a_game_that_cannot_be_loaded_or_loses_its_connection_fails_the_episode(
           for value in (float("nan"), np.float32("-inf"), 10**400, None, "1.0", torch.ones(2))),
     ],
 )  # fmt: skip
-def test_a_game_rewards_each_of_its_seats_and_all_its_numbers_are_finite(
-    words, echo_renderer, monkeypatch, method, numbers
-):
-    sentence = (
-        f"{method} of the game echo are .* no finite number" if len(numbers) == 1 else "each of its seats needs one"
-    )
+def test_a_game_rewards_each_of_its_seats_and_all_its_numbers_are_finite(echoing, monkeypatch, method, numbers):
+    what = f"{method} of the game echo are .* no finite number" if len(numbers) == 1 else "each of its seats needs one"
     monkeypatch.setattr(echo.EchoGame, method, lambda self: numbers)
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    with pytest.raises(UserError, match=sentence):
-        asyncio.run(seating.play(request(seating)))
+    with pytest.raises(UserError, match=what):
+        echoing()
 
 
-def test_numbers_of_numpy_are_plain_numbers_in_the_episode(words, echo_renderer, monkeypatch):
+def test_numbers_of_numpy_are_plain_numbers_in_the_episode(echoing, monkeypatch):
     monkeypatch.setattr(echo.EchoGame, "metrics", lambda self: {"looks": np.int64(3)})
-    seating = with_tools(echo.EchoEngine(words), echo_renderer)
-    assert type(asyncio.run(seating.play(request(seating))).metrics["looks"]) is float
+    assert type(echoing().metrics["looks"]) is float

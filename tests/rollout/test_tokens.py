@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from slim_rl.games import load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
 from slim_rl.studies.asking.forced import as_many, asks_on, asks_unknown, forbidden, given
 from slim_rl.studies.calls.forced import forced
@@ -66,7 +66,7 @@ def language(game, seating):
 )
 def test_each_sampled_token_is_trained_in_one_sequence_and_no_other(game, seating, arm, thinking):
     tokenizer, named = language(game, seating)
-    renderer = renderer_for(tokenizer, thinking=thinking, max_tool_tokens=50)
+    renderer = Renderer(tokenizer, thinking=thinking, max_tool_tokens=50)
     taskset, ended, turns = named.taskset, 0, 0
     tasks = list(taskset.tasks("train", 8))
     for seed in range(24):

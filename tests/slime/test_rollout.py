@@ -17,7 +17,7 @@ from slime.utils.types import Sample
 from slim_rl.core.episode import TokenTrace
 from slim_rl.engines.model import load_model
 from slim_rl.games import load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.slime.samples import request_of
@@ -172,7 +172,7 @@ def test_tools_and_several_games_are_played_as_on_the_local_backend(echo, tmp_pa
     played = train_and_evaluate(args)
     games = load_games(parameters.games, parameters.seed)
     tokenizer = echo_tokenizer()
-    rules = PolicyRules(renderer_for(tokenizer, thinking=False), 200, 1.0)
+    rules = PolicyRules(Renderer(tokenizer, thinking=False), 200, 1.0)
     local = Seating(games, {"policy": rules.maker(EchoEngine(tokenizer, looks=2))}, parameters.seed)
     names = [sample.metadata["task"]["game"] for sample in played.samples]
     assert {name: names.count(name) for name in games} == {"tests.echo": 8, "kuhn": 4}

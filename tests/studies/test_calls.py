@@ -13,7 +13,7 @@ from slim_rl.core.message import heard, said
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 from slim_rl.games import game_parameters, load_games
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
 from slim_rl.studies.calls.forced import forced
 from slim_rl.studies.calls.plan import CALLER
@@ -75,7 +75,7 @@ def policy():
     shown = [game.taskset.demonstrate(task, "solver") for task in game.taskset.tasks("demonstrations", 64)]
     tokenizer = small_tokenizer(chat_corpus(shown))
     model = tiny_qwen(tokenizer, 512, 0, layers=1, hidden_size=32)
-    rules = PolicyRules(renderer_for(tokenizer, thinking=False), 24, 1.0)
+    rules = PolicyRules(Renderer(tokenizer, thinking=False), 24, 1.0)
     return SimpleNamespace(game=game, engine=LocalEngine(model), rules=rules, tokenizer=tokenizer)
 
 

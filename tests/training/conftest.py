@@ -1,6 +1,7 @@
 """A tiny model that has learnt the moves of Kuhn poker, and a way to be killed."""
 
 import asyncio
+import itertools
 from contextlib import contextmanager
 
 import pytest
@@ -56,34 +57,27 @@ def killed(monkeypatch):
 
     @contextmanager
     def kill(moment):
-        calls = 0
         module, name = {
             "rollout": (grpo, "collect"),
             "shard": (slim_rl.rollout.store, "write_shard"),
             "checkpoint": (grpo, "save_state"),
             "benchmark": (benchmarks, "collect"),
         }[moment]
-        original = getattr(module, name)
+        original, calls = getattr(module, name), itertools.count(1)
 
-        def count():
-            nonlocal calls
-            calls += 1
-            if calls == 2 and moment != "benchmark":
-                raise Killed
+        def dying(*arguments, **options):
+            if next(calls) != 2:
+                return original(*arguments, **options)
+            if moment == "benchmark":
+                return dies_after(original(*arguments, **options))
+            raise Killed
 
-        def write(*arguments, **options):
-            count()
-            return original(*arguments, **options)
-
-        async def play(*arguments, **options):
-            count()
-            result = await original(*arguments, **options)
-            if calls == 2:
-                raise Killed
-            return result
+        async def dies_after(work):
+            await work
+            raise Killed
 
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(module, name, play if name == "collect" else write)
+            patch.setattr(module, name, dying)
             yield
 
     return kill

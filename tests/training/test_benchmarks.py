@@ -1,9 +1,9 @@
 """Benchmarks during training: when they are played, what is logged, and the same curve after a kill."""
 
-import asyncio
 import copy
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,44 +13,26 @@ import yaml
 from slim_rl.config import Config
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
-from slim_rl.engines.local import LocalEngine
-from slim_rl.rollout.seating import PolicyRules, Seating
+from slim_rl.rollout.seating import PolicyRules
 from slim_rl.rollout.shards import read_episodes
-from slim_rl.rollout.tasks import Mixture
-from slim_rl.training.backend import LocalBackend
 from slim_rl.training.benchmarks import Benchmarks, scores
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import BenchmarkConfig, TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.weights import Weights
 from stages.train import wandb_curves
 from tests.settings import merged, setting, tiny
+from tests.training.short import local, same_weights, train
 
 CONFIG = TrainConfig(steps=4, games_per_step=2, samples_per_game=2, filters=(), learning_rate=1e-3, advantage="role")
-BENCHMARK = {
-    "game": "tictactoe",
-    "parameters": {"seating": ["policy", "random"], "max_turns": 4},
-    "tasks": 3,
-    "samples": 2,
-}
+PLAYED = {"seating": ["policy", "random"], "max_turns": 4}
+BENCHMARK = {"game": "tictactoe", "parameters": PLAYED, "tasks": 3, "samples": 2}
 
 
 def trained(model, folder, every_steps=2):
     """The log of a run with a benchmark of another game than it is trained on."""
-    at, log = setting("kuhn"), []
-
-    def rules(temperature):
-        return PolicyRules(at.renderer, 8, temperature)
-
-    played = Benchmarks(
-        {"held": BenchmarkConfig.model_validate(BENCHMARK)}, every_steps, 0, rules, {}, 16, folder / "benchmarks"
-    )
-    engine = LocalEngine(model)
-    seating = Seating({"kuhn": at.game}, {"policy": rules(1.0).maker(engine)}, seed=0)
-    rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16)
-    backend = LocalBackend(CONFIG, Weights(model), engine)
-    asyncio.run(Trainer(CONFIG, backend, rollouts, folder, played).train(log.append))
-    return log
+    played = {"held": BenchmarkConfig.model_validate(BENCHMARK)}
+    rules = partial(PolicyRules, setting("kuhn").renderer, 8)
+    benchmarks = Benchmarks(played, every_steps, 0, rules, {}, 16, folder / "benchmarks")
+    return train(CONFIG, local(CONFIG, model), folder, benchmarks=benchmarks)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +69,7 @@ def test_a_killed_run_has_the_same_curve(taught, whole, tmp_path, killed):
 def test_benchmarks_change_nothing_of_the_training(taught, whole, tmp_path):
     model = copy.deepcopy(taught)
     trained(model, tmp_path, every_steps=4)
-    assert all(a.equal(b) for a, b in zip(model.parameters(), whole[2].parameters(), strict=True))
+    assert same_weights(model, whole[2])
 
 
 def test_scores():
@@ -113,6 +95,8 @@ def test_scores():
         ({"evaluate": {"every_steps": 2, "benchmarks": {"b": {"game": "khun"}}}}, "there is no game 'khun'"),
         ({"evaluate": {"every_steps": 2, "benchmarks": {"b": BENCHMARK}}, "train": {"backend": "slime"}},
          "evaluate.every_steps needs train.backend: local"),
+        *(({"train": {"backend": "slime", **train}}, rf"train\.{next(iter(train))}.* needs train\.backend: local")
+          for train in ({"optimizer": "muon"}, {"averaging_decay": 0.9})),
     ],
 )  # fmt: skip
 def test_what_the_parameters_do_not_allow(changes, sentence):
@@ -135,30 +119,33 @@ def test_the_stage_logs_them(tmp_path, monkeypatch, taught, run_stage):
     assert Path("reports/training/plots/metrics/reward.tsv").exists()
 
 
+class Wandb(SimpleNamespace):
+    """Stands in for the package, and for its runs."""
+
+    def init(self, **options):
+        self.opened.append(options)
+        return self
+
+    def log(self, metrics, step):
+        self.logged.append((step, metrics))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error): ...
+
+
 def test_weights_and_biases_gets_the_same_curves(tmp_path, monkeypatch):
-    logged, opened = [], []
-
-    class Wandb(SimpleNamespace):
-        def log(self, metrics, step):
-            logged.append((step, metrics))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error): ...
-
-    fake = SimpleNamespace(init=lambda **options: opened.append(options) or Wandb())
+    fake = Wandb(opened=[], logged=[])
     monkeypatch.setitem(sys.modules, "wandb", fake)
     with wandb_curves("mine", tmp_path) as log:
         log({"reward": 1.0})
         log({"loss": 2.0})
-    assert logged == [(0, {"reward": 1.0}), (1, {"loss": 2.0})]
-    assert opened == [{"project": "mine", "id": tmp_path.name, "dir": str(tmp_path), "resume": "allow"}]
+    assert fake.logged == [(0, {"reward": 1.0}), (1, {"loss": 2.0})]
+    assert fake.opened == [{"project": "mine", "id": tmp_path.name, "dir": str(tmp_path), "resume": "allow"}]
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with (
-        pytest.raises(UserError, match=r"train\.wandb_project needs the package wandb"),
-        wandb_curves("mine", tmp_path),
-    ):
+    refused = pytest.raises(UserError, match=r"train\.wandb_project needs the package wandb")
+    with refused, wandb_curves("mine", tmp_path):
         pass
     with wandb_curves(None, tmp_path) as log:
         log({})

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import math
-import weakref
 
 import numpy as np
 import pytest
@@ -32,15 +31,13 @@ from slim_rl.training.optimizer import Muon, muon_and_adamw
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import TrainedSequence
 from slim_rl.training.weights import Weights
+from tests.settings import counting
+from tests.training.short import same_weights
 
 SMALL = dict(
-    steps=3,
-    games_per_step=2,
-    samples_per_game=3,
-    filters=(),
-    learning_rate=1e-3,
+    steps=3, games_per_step=2, samples_per_game=3, filters=(), learning_rate=1e-3,
     advantage="tests.training.estimators:alternating",
-)
+)  # fmt: skip
 QUICK = dict(steps=2, games_per_step=1, samples_per_game=3)
 GAMES = load_games(
     {"matching": Matching(max_turns=8), "kuhn": Kuhn(seating=("policy", "policy"), max_turns=4, weight=2.0)}, seed=0
@@ -64,14 +61,12 @@ def mixture(*names):
     return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def run(
-    model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, clock=lambda: 0.0, **changes
-):
+def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, **changes):
     """The log of a run, which ends with a state on disk."""
     log, engine = [], LocalEngine(model)
     rollouts = Rollouts(mixture(*games), seating(wrap(engine), renderer), 64, paid)
     config = TrainConfig(**{**SMALL, **changes})
-    trainer = Trainer(config, LocalBackend(config, Weights(model), engine), rollouts, folder, clock=clock)
+    trainer = Trainer(config, LocalBackend(config, Weights(model), engine), rollouts, folder, clock=lambda: 0.0)
     asyncio.run(trainer.train(log.append))
     return log
 
@@ -99,12 +94,25 @@ class Noting(torch.optim.SGD):
 
 
 def assert_gradient(found, model):
-    for mine, expected in zip(found, model.parameters(), strict=True):
-        assert torch.allclose(mine, expected.grad, atol=1e-5, rtol=1e-3)
+    assert_close(found, [parameter.grad for parameter in model.parameters()], atol=1e-5, rtol=1e-3)
 
 
-def same_weights(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+def assert_close(found, expected, atol=1e-6, rtol=1e-4):
+    for mine, other in zip(found, expected, strict=True):
+        assert torch.allclose(mine, other, atol=atol, rtol=rtol)
+
+
+def about(metrics):
+    return {name: pytest.approx(value, rel=1e-6, abs=1e-6) for name, value in metrics.items()}
+
+
+def changed(model):
+    """A copy with other weights."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.01)
+    return other
 
 
 def test_the_clip_stops_the_gradient_only_where_it_should():
@@ -134,15 +142,8 @@ def test_episodes_or_tokens_count_the_same():
 @pytest.mark.parametrize("average_over", ["tokens", "episodes"])
 @pytest.mark.parametrize("kl", [0.0, 0.3])
 def test_an_update_is_the_written_out_gradient(model, sequences, average_over, kl):
-    config = TrainConfig(
-        average_over=average_over, kl_coefficient=kl, max_grad_norm=1e9, microbatch_tokens=200, temperature=1.0
-    )
-    other, reference = copy.deepcopy(model), copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.mul_(1.01)
-
-    losses = []
+    config = TrainConfig(average_over=average_over, kl_coefficient=kl, max_grad_norm=1e9, microbatch_tokens=200)
+    other, reference, losses = copy.deepcopy(model), changed(model), []
     for trace, advantage, _ in sequences:
         new, ref = logprobs(other, trace), logprobs(reference, trace)
         ratio = (new - sampled_with(trace)).exp()
@@ -165,9 +166,7 @@ def test_an_episode_of_two_seats_counts_as_one(model, sequences, minibatches, mi
     """The gradient of each minibatch, written out as a sum over episodes, tokens of both seats together."""
     episodes = [0, 0, 1, 2, 3, 3]
     mixed = [sequence._replace(episode=n) for sequence, n in zip(sequences, episodes, strict=True)]
-    config = TrainConfig(
-        average_over="episodes", minibatches=minibatches, microbatch_tokens=microbatch_tokens, max_grad_norm=1e9
-    )
+    config = TrainConfig(minibatches=minibatches, microbatch_tokens=microbatch_tokens, max_grad_norm=1e9)
     noting = Noting(model)
     update(config, model, None, [noting], mixed)
     assert len(noting.gradients) == minibatches
@@ -189,10 +188,7 @@ def test_a_seat_that_never_had_a_turn_is_not_trained_and_moves_no_baseline(model
     """The other one lost by an illegal move before."""
     traces = [{"first": s.trace, "second": TokenTrace()} for s in sequences[:2]]
     rewards = [{"first": -1.0, "second": 1.0}, {"first": 0.5, "second": -0.5}]
-    group = [
-        Episode(str(i), "", "k", rewards=earned, traces=kept)
-        for i, (earned, kept) in enumerate(zip(rewards, traces, strict=True))
-    ]
+    group = [Episode(str(i), "", "k", rewards=rewards[i], traces=traces[i]) for i in range(2)]
     config, state = TrainConfig(advantage=advantage, microbatch_tokens=1), {}
     trained = grpo.sequences(config, [group], state)
     assert [(s.trace, s.episode) for s in trained] == [(t["first"], i) for i, t in enumerate(traces)]
@@ -220,45 +216,29 @@ def long_prompts(tokenizer):
 @pytest.mark.parametrize("microbatch_tokens", [None, 250])
 def test_a_prompt_that_a_group_shares_is_computed_once_and_changes_no_gradient(long_prompts, microbatch_tokens):
     larger, trained = long_prompts
-    reference = copy.deepcopy(larger)
-    with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.mul_(1.01)
-    computed = []
-    larger.get_decoder().layers[0].register_forward_hook(
-        lambda layer, args, out: computed.append(args[0][..., 0].numel())
-    )
+    reference, computed = changed(larger), counting(larger.get_decoder().layers[0])
     config = TrainConfig(kl_coefficient=0.3, max_grad_norm=1e9, microbatch_tokens=microbatch_tokens)
     noting, metrics, tokens = Noting(larger), [], []
     for least in (1, MIN_SHARED_TOKENS, 10**9):
         computed.clear()
         metrics.append(update(config, larger, reference, [noting], trained, shared_tokens=least))
         tokens.append(sum(computed))
-    apart = metrics.pop()
-    for shared in metrics:
-        assert shared == {name: pytest.approx(value, rel=1e-6, abs=1e-6) for name, value in apart.items()}
     for i in range(2):
-        for mine, expected in zip(noting.gradients[i], noting.gradients[2], strict=True):
-            assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+        assert metrics[i] == about(metrics[2])
+        assert_close(noting.gradients[i], noting.gradients[2])
     assert tokens[0] == tokens[1] < tokens[2] * 0.75
 
 
 def test_gradient_checkpointing_computes_layers_again_and_changes_no_gradient(long_prompts):
     larger, trained = long_prompts
-    computed = []
-    larger.get_decoder().layers[0].input_layernorm.register_forward_hook(
-        lambda layer, args, out: computed.append(args[0].shape)
-    )
-    config = TrainConfig(max_grad_norm=1e9, gradient_checkpointing=True)
-    noting = Noting(larger)
-    metrics = [
-        update(config.model_copy(update={"gradient_checkpointing": on}), larger, None, [noting], trained)
+    computed, noting = counting(larger.get_decoder().layers[0].input_layernorm), Noting(larger)
+    again, once = (
+        update(TrainConfig(max_grad_norm=1e9, gradient_checkpointing=on), larger, None, [noting], trained)
         for on in (True, False)
-    ]
-    assert metrics[0] == {name: pytest.approx(value, rel=1e-6, abs=1e-6) for name, value in metrics[1].items()}
-    for mine, expected in zip(*noting.gradients, strict=True):
-        assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
-    assert computed[:2] == [(9, computed[0][1], 256)] * 2  # all sequences whole, twice
+    )
+    assert again == about(once)
+    assert_close(*noting.gradients)
+    assert computed[0] == computed[1] == 9 * max(len(s.trace.token_ids) for s in trained)  # all whole, twice
     assert not any(module.training for module in larger.modules())  # the engine's caches are used again
 
 
@@ -270,42 +250,7 @@ def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
     noting = Noting(model)
     for trained in ([sequences[0], *context_only], sequences[:1]):
         update(TrainConfig(), model, None, [noting], trained)
-    for one, other in zip(*noting.gradients, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tokenizer, renderer, tmp_path_factory):
-    """The log and the model of a whole run."""
-    model = tiny_qwen(tokenizer, max_context_tokens=512, seed=0)
-    return run(model, renderer, tmp_path_factory.mktemp("whole")), model
-
-
-def test_a_resumed_run_keeps_no_second_copy_of_the_weights(model, renderer, tmp_path, monkeypatch):
-    run(model, renderer, tmp_path, **QUICK | {"steps": 1})
-    read, alive = [], []
-
-    def noted(path):
-        state = load_state(path)
-        read.extend(map(weakref.ref, state["weights"].values()))
-        return state
-
-    def clock():
-        alive.append(sum(weight() is not None for weight in read))
-        return 0.0
-
-    monkeypatch.setattr(grpo, "load_state", noted)
-    run(model, renderer, tmp_path, clock=clock, **QUICK | {"steps": 2})
-    assert read and alive[-1] == 0
-
-
-def test_the_same_seed_gives_the_same_numbers_and_what_was_sampled_is_trained_on(
-    model, renderer, tmp_path, uninterrupted
-):
-    log, other = uninterrupted
-    assert run(model, renderer, tmp_path) == log
-    assert same_weights(model, other)
-    assert len(log) == 3 and all(metrics["logprob_gap"] < 1e-4 for metrics in log)
+    assert_close(*noting.gradients)
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(0, [1, 2, 3, 4, 5]), (1.5, [0, 0, 3, 3, 5])])
@@ -313,36 +258,18 @@ def test_checkpoints_wait_for_minutes_and_the_last_one_does_not(model, renderer,
     """Steps of half a minute."""
     saved, now = [], [0]
 
-    def seconds():
-        return now[0]
-
     def on_step(metrics):
         now[0] += 30
         saved.append(load_state(tmp_path / "state.pt")["run"]["step"] if (tmp_path / "state.pt").exists() else 0)
 
-    now[0] += 30
-    engine = LocalEngine(model)
-    config = TrainConfig(**{**SMALL, **QUICK, "steps": 5}, checkpoint_minutes=minutes)
+    engine, config = LocalEngine(model), TrainConfig(**{**SMALL, **QUICK, "steps": 5}, checkpoint_minutes=minutes)
+    rollouts = Rollouts(mixture("kuhn"), seating(engine, renderer), 64)
     trainer = Trainer(
-        config,
-        LocalBackend(config, Weights(model), engine),
-        Rollouts(mixture("kuhn"), seating(engine, renderer), 64),
-        tmp_path,
-        clock=seconds,
+        config, LocalBackend(config, Weights(model), engine), rollouts, tmp_path, clock=lambda: float(now[0])
     )
     now[0] += 30
     asyncio.run(trainer.train(on_step))
     assert saved == expected
-
-
-@pytest.mark.parametrize(("optimizer", "alike"), [("adamw", False), ("muon", True)])
-def test_muon_moves_a_matrix_alike_in_all_directions(model, renderer, tmp_path, optimizer, alike):
-    before = copy.deepcopy(model)
-    run(model, renderer, tmp_path, optimizer=optimizer, steps=1)
-    layers = (m.get_decoder().layers.parameters() for m in (before, model))
-    moves = [torch.linalg.svdvals((new - old).detach()) for old, new in zip(*layers, strict=True) if old.ndim == 2]
-    unevenness = [float(sizes[0] / sizes.median()) for sizes in moves]
-    assert (sorted(unevenness)[len(moves) // 2] < 2) == alike
 
 
 def test_muon_steps_as_torchs_does_but_for_its_bfloat16():
@@ -385,22 +312,16 @@ def test_finished_episodes_are_not_played_again(model, renderer, tmp_path, kille
     assert {episode_id.split("/")[1] for episode_id in played} == {"2"}
 
 
-def drops_two(group):
-    return group[0].game_id not in ("matching-3-stakes-0-0", "matching-3-stakes-0-2")
-
-
 def drops_all(group):
     return False
 
 
-def test_groups_that_a_filter_drops_are_replaced(model, renderer, tmp_path):
-    [metrics] = run(model, renderer, tmp_path, steps=1, filters=(f"{__name__}:drops_two",))
-    assert metrics["groups_dropped"] == 2
-    assert len(read_frame(tmp_path / "rollouts")) == 4 * 3
-
-
 def drops_every_second(group):
     return int(group[0].game_id.rsplit("-", 1)[1]) % 2 == 0
+
+
+def drops_some(group):
+    return int(group[0].game_id.rsplit("-", 1)[1]) not in (0, 3)
 
 
 def turns_taken(episodes, tasks):
@@ -415,29 +336,25 @@ def test_a_step_plays_at_once_what_filters_will_drop_but_not_where_that_may_be_p
         judge = RewardConfig(function=f"{__name__}:turns_taken")
         judged = GAMES["matching"].parameters.model_copy(update={"reward_function": judge})
         monkeypatch.setitem(GAMES, "matching", GAMES["matching"]._replace(parameters=judged))
-    log = run(model, renderer, tmp_path, paid=paid == "partner", steps=3, filters=(f"{__name__}:drops_every_second",))
-    rounds = [len(list((tmp_path / "rollouts" / f"step-{step:05d}").iterdir())) for step in range(3)]
+    log = run(model, renderer, tmp_path, paid=paid == "partner", filters=(f"{__name__}:drops_every_second",))
+    steps = [tmp_path / "rollouts" / f"step-{step:05d}" for step in range(3)]
+    rounds = [len(list(step.iterdir())) for step in steps]
     assert rounds[0] > 1
     assert (rounds[2] == 1) == (paid is None)
-    assert {metrics["groups_dropped"] for metrics in log} <= {1, 2}  # of 2 that are kept
-
-
-def drops_some(group):
-    return int(group[0].game_id.rsplit("-", 1)[1]) not in (0, 3)
+    for step, metrics in zip(steps, log, strict=True):  # those that are dropped are replaced
+        assert metrics["groups_dropped"] in (1, 2) and len(read_frame(step)) >= 3 * (2 + metrics["groups_dropped"])
 
 
 def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_once(model, renderer, tmp_path):
     """A run that is paid for plays no group that may be needless, so it plays in rounds."""
-    options = dict(steps=3, games_per_step=3, filters=(f"{__name__}:drops_some",))
-    at_once, rounds = (
-        (copy.deepcopy(model), run(trained, renderer, tmp_path / str(paid), paid=paid, **options), trained)
-        for paid in (False, True)
-        for trained in [copy.deepcopy(model)]
-    )
-    assert [metrics["loss"] for metrics in at_once[1]] == pytest.approx([m["loss"] for m in rounds[1]], abs=1e-4)
-    assert all(
-        torch.allclose(a, b, atol=1e-4) for a, b in zip(at_once[2].parameters(), rounds[2].parameters(), strict=True)
-    )
+    losses, weights = [], []
+    for paid in (False, True):
+        own, filters = copy.deepcopy(model), (f"{__name__}:drops_some",)
+        log = run(own, renderer, tmp_path / str(paid), paid=paid, games_per_step=3, filters=filters)
+        losses.append([metrics["loss"] for metrics in log])
+        weights.append(own.parameters())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert_close(*weights, atol=1e-4)
 
 
 def test_a_step_without_anything_to_learn_from_ends_without_an_update_and_is_counted(model, renderer, tmp_path):
@@ -487,13 +404,12 @@ def test_several_games_are_trained_at_once_and_no_group_mixes_them(model, render
 
 def test_an_estimator_of_the_users_own_resumes_with_its_state(model, renderer, tmp_path, killed):
     options = dict(**QUICK, advantage="tests.training.estimators:later_tokens")
-    whole = copy.deepcopy(model)
+    whole, resumed = copy.deepcopy(model), copy.deepcopy(model)
     expected = run(whole, renderer, tmp_path / "whole", **options)
     assert [metrics["advantage/steps"] for metrics in expected] == [1, 2]
     with killed("checkpoint"):
         run(copy.deepcopy(model), renderer, tmp_path / "killed", **options)
     assert load_state(tmp_path / "killed/state.pt")["run"]["estimator"]["steps"] == 1
-    resumed = copy.deepcopy(model)
     assert run(resumed, renderer, tmp_path / "killed", **options) == expected
     assert same_weights(resumed, whole)
 
@@ -540,9 +456,8 @@ def test_a_game_that_is_down_ends_the_training_in_a_sentence_and_disturbs_no_oth
     up = run(copy.deepcopy(engine.model), renderer, tmp_path / "up", ("matching", "kuhn"), **{**options, "steps": 1})
     monkeypatch.setattr(type(GAMES["kuhn"].taskset), "load", lambda self, task: Down(task.game_id))
     log = []
-    with pytest.raises(
-        UserError, match=r"The game kuhn is down: .* last 10 groups .* BadGateway: the environment is gone"
-    ):
+    told = r"The game kuhn is down: .* last 10 groups .* BadGateway: the environment is gone"
+    with pytest.raises(UserError, match=told):
         log = run(copy.deepcopy(engine.model), renderer, tmp_path / "down", ("matching", "kuhn"), **options)
     played = list(read_episodes(tmp_path / "down/rollouts"))
     first = {e.episode_id: e for e in played if e.game == "matching" and e.step == 0}

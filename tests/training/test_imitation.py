@@ -16,6 +16,9 @@ from slim_rl.training.demonstrations import encode_tree, hold_out
 from slim_rl.training.imitation import backward, imitate, imitation_loss, measure, right_closings
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.weights import Weights
+from tests.settings import counting
+from tests.training.short import same_weights
+from tests.training.test_grpo import assert_close
 
 STOP = 0.3
 
@@ -76,10 +79,8 @@ def test_padding_changes_nothing(model, trees):
 
 
 def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees):
-    computed, losses, gradients, trees = [], [], [], trees[:16]
-    model.get_decoder().layers[0].register_forward_hook(
-        lambda layer, args, out: computed.append(args[0][..., 0].numel())
-    )
+    losses, gradients, trees = [], [], trees[:16]
+    computed = counting(model.get_decoder().layers[0])
     for least in (1, 10**9):
         model.zero_grad()
         losses.append(imitation_loss(model, trees, shared_tokens=least))
@@ -88,8 +89,7 @@ def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_grad
     once, prompt, rest = computed.pop(), *computed
     assert prompt * (len(trees) - 1) == once - prompt - rest > 0
     assert torch.allclose(*losses)
-    for mine, expected in zip(*gradients, strict=True):
-        assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+    assert_close(*gradients)
 
 
 def killed_at(number, batch):
@@ -118,7 +118,7 @@ def test_a_killed_warm_start_goes_on_with_the_same_weights(model, trees, tmp_pat
     imitated(resumed, "killed")
     imitated(whole, "whole")
     assert steps == [0, 1, 2, 3, 2, 3, 4, 5, *range(6)]  # one step was done twice
-    assert all(map(torch.equal, whole.parameters(), resumed.parameters()))
+    assert same_weights(whole, resumed)
 
 
 def test_the_choice_to_close_is_weighted_up_to_where_a_closing_and_a_turn_differ(renderer):
@@ -184,8 +184,7 @@ def test_a_batch_in_parts_gives_the_same_gradient(tokenizer, trees):
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert counts[0] == 1 < counts[1] < counts[2] == len(different)
     for other in gradients[1:]:
-        for one, another in zip(gradients[0], other, strict=True):
-            assert torch.allclose(one, another, atol=1e-6, rtol=1e-4)
+        assert_close(gradients[0], other)
 
 
 def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
@@ -214,4 +213,4 @@ def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(toke
         imitating(config, tokenizer, renderer, some, tmp_path / "killed", interrupted_at=4)
     resumed, measured = imitating(config, tokenizer, renderer, some, tmp_path / "killed")
     assert measured == expected
-    assert all(map(torch.equal, whole.parameters(), resumed.parameters()))
+    assert same_weights(whole, resumed)

@@ -1,44 +1,24 @@
 """Self-play with role baselines, snapshots and averaged weights, also after a kill."""
 
-import asyncio
 import copy
 
 import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from slim_rl.config import Config
-from slim_rl.engines.local import LocalEngine
-from slim_rl.rollout.seating import PolicyRules, Seating
 from slim_rl.rollout.shards import read_episodes
-from slim_rl.rollout.tasks import Mixture
-from slim_rl.training.backend import LocalBackend
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.weights import Weights
-from tests.settings import setting
+from tests.training.short import local, same_weights, train
 
 SMALL = dict(
     steps=3, games_per_step=4, samples_per_game=2, filters=(), learning_rate=1e-3, snapshot_every=1, advantage="role",
 )  # fmt: skip
-AT = setting("kuhn", ("policy", "policy"))
 
 
 def run(model, folder, **changes):
-    log, engine = [], LocalEngine(model)
-    rules = PolicyRules(AT.renderer, max_turn_tokens=16, temperature=1.0)
-    seating = Seating({"kuhn": AT.game}, {"policy": rules.maker(engine)}, seed=0)
-    rollouts = Rollouts(Mixture({"kuhn": AT.tasks}, {"kuhn": 1.0}), seating, 64)
     config = TrainConfig(**{**SMALL, **changes})
-    backend = LocalBackend(config, Weights(model), engine)
-    trainer = Trainer(config, backend, rollouts, folder, clock=lambda: 0.0)  # the log tells no time
-    asyncio.run(trainer.train(log.append))
-    return log
-
-
-def same_weights(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    return train(config, local(config, model), folder)
 
 
 @pytest.fixture
@@ -54,12 +34,13 @@ def whole(taught, tmp_path_factory):
 
 
 def test_snapshots_are_what_the_policy_was_at_their_steps(whole, model, taught, tmp_path):
-    folder, _, trained = whole
+    folder, log, trained = whole
     assert sorted(p.name for p in (folder / "snapshots").iterdir()) == [f"step-{n:05d}" for n in range(4)]
     first, second, last = (Qwen3ForCausalLM.from_pretrained(folder / "snapshots" / f"step-{n:05d}") for n in (0, 1, 3))
     assert same_weights(first, taught) and same_weights(last, trained)
     run(model, tmp_path, steps=1)
     assert same_weights(second, model) and not same_weights(second, taught)
+    assert all(metrics["logprob_gap"] < 1e-4 for metrics in log)  # what was sampled is trained on
 
 
 @pytest.mark.parametrize("moment", ["rollout", "shard", "checkpoint"])
@@ -74,19 +55,18 @@ def test_a_killed_run_with_snapshots_and_baselines_goes_on_with_the_numbers_it_w
 
 
 def test_an_average_of_the_weights_is_what_comes_out_also_after_a_kill(taught, model, tmp_path, killed):
-    plain, whole = copy.deepcopy(taught), copy.deepcopy(taught)
-    run(plain, tmp_path / "plain", steps=2, snapshot_every=None)
-    options = dict(averaging_decay=0.75, snapshot_every=None)
-    first = copy.deepcopy(taught)
-    run(first, tmp_path / "first", steps=1, snapshot_every=None)
-    run(whole, tmp_path / "whole", steps=2, **options)
+    def trained(name, **changes):
+        own = copy.deepcopy(taught)
+        run(own, tmp_path / name, **{"steps": 2, "snapshot_every": None, **changes})
+        return own
+
+    first, plain = trained("first", steps=1), trained("plain")
+    whole = trained("whole", averaging_decay=0.75)
     for start, one, two, mean in zip(*(m.parameters() for m in (taught, first, plain, whole)), strict=True):
         assert torch.allclose(mean, 0.75 * (0.75 * start + 0.25 * one) + 0.25 * two, atol=1e-6)
     with killed("checkpoint"):
-        run(model, tmp_path / "killed", steps=2, **options)
-    resumed = copy.deepcopy(taught)
-    run(resumed, tmp_path / "killed", steps=2, **options)
-    assert same_weights(resumed, whole)
+        trained("killed", averaging_decay=0.75)
+    assert same_weights(trained("killed", averaging_decay=0.75), whole)
 
 
 def test_baselines_are_in_the_checkpoint(whole):
@@ -96,17 +76,10 @@ def test_baselines_are_in_the_checkpoint(whole):
     assert all(baselines.values())
     # Written out, from the episodes as they were played.
     expected = dict.fromkeys(baselines, 0.0)
-    for episode in sorted(
-        read_episodes(folder / "rollouts"), key=lambda e: list(map(int, e.episode_id.split("/")[1:]))
-    ):
+    played = read_episodes(folder / "rollouts")
+    for episode in sorted(played, key=lambda e: list(map(int, e.episode_id.split("/")[1:]))):
         for seat, trace in episode.traces.items():
             if any(trace.loss_mask):
                 role = f"kuhn/{seat}"
                 expected[role] = 0.95 * expected[role] + 0.05 * episode.rewards[seat]
     assert baselines == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("train", [{"optimizer": "muon"}, {"averaging_decay": 0.9}])
-def test_slime_refuses_what_it_does_not_do(train):
-    with pytest.raises(ValueError, match=rf"train\.{next(iter(train))}.* needs train\.backend: local"):
-        Config.model_validate({"games": {"matching": {}}, "train": {"backend": "slime", **train}})

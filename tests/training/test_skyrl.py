@@ -20,16 +20,14 @@ from slim_rl.engines.engine import Sampling
 from slim_rl.engines.model import load_model
 from slim_rl.games import load_games
 from slim_rl.players.ledger import Ledger
-from slim_rl.rollout.seating import PolicyRules, Seating
-from slim_rl.rollout.tasks import Mixture
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import LoraConfig, TinkerConfig, TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.tinker import TinkerBackend, TinkerServer
 from slim_rl.training.update import TrainedSequence, update
 from slim_rl.training.weights import Weights
 from tests.settings import setting
+from tests.training.short import train as train_kuhn
 from tests.training.test_grpo import logprobs, sampled_with
 
 ENVIRONMENT = os.environ.get("SKYRL_ENVIRONMENT", "")
@@ -107,23 +105,15 @@ def train(server, folder, stops=lambda metrics: False, **changes):
     backend = backend_of(server, config)
     reward = RewardConfig(function="tests.training.estimators:bets")
     game = load_games({"kuhn": at.game.parameters.model_copy(update={"reward_function": reward})}, 0)["kuhn"]
-    seating = Seating({"kuhn": game}, {"policy": PolicyRules(at.renderer, 12, 1.0).maker(backend)}, 0)
-    rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 64, paid=True)
 
     def on_step(metrics):
         log.append(metrics)
-        print(
-            {
-                name: round(metrics[name], 6)
-                for name in ("reward", "loss", "grad_norm", "logprob_gap")
-                if name in metrics
-            }
-        )
+        print({name: metrics.get(name) for name in ("reward", "loss", "grad_norm", "logprob_gap")})
         if stops(metrics):
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        asyncio.run(Trainer(config, backend, rollouts, folder).train(on_step))
+        train_kuhn(config, backend, folder, at, game, paid=True, on_step=on_step)
     return log, backend
 
 

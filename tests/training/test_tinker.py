@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
 from slim_rl.config import Config
@@ -20,16 +19,15 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import EngineFailed, Sampling
 from slim_rl.engines.model import load_model
 from slim_rl.players.ledger import Ledger
-from slim_rl.rollout.seating import PolicyRules, Seating
-from slim_rl.rollout.tasks import Mixture
 from slim_rl.training.checkpoint import merge_adapter, save_model
 from slim_rl.training.config import LoraConfig, TinkerConfig, TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.tinker import TinkerBackend, TinkerServer
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
 from tests.settings import merged, setting, tiny
 from tests.tinker_sdk import ALPHA, Server, StatusError
+from tests.training.short import same_weights
+from tests.training.short import train as train_kuhn
 from tests.training.test_grpo import Noting, logprobs
 
 PRICE = {"prompt": 0.2, "cached_prompt": 0.04, "completion": 0.6, "train": 0.5}
@@ -65,19 +63,11 @@ def backend_of(base, train=TrainConfig(), ledger=None, folder=Path("none"), **ti
     return TinkerBackend(train, config, base, folder, 128, ledger or Ledger(None, config.price, "train"))
 
 
-def train(base, folder, on_step=lambda metrics: None, ledger=None, changes=(), **tinker):
-    """The log of a run that plays Kuhn poker with itself."""
-    at, log, config = setting("kuhn"), [], TrainConfig(**{**SMALL, **dict(changes)})
+def train(base, folder, ledger=None, changes=(), **tinker):
+    """The log of a run, and what trained it."""
+    config = TrainConfig(**{**SMALL, **dict(changes)})
     backend = backend_of(base, config, ledger, folder, **tinker)
-    seating = Seating({"kuhn": at.game}, {"policy": PolicyRules(at.renderer, 12, 1.0).maker(backend)}, 0)
-    rollouts = Rollouts(Mixture({"kuhn": at.tasks}, {"kuhn": 1.0}), seating, 16, paid=True)
-
-    def noted(metrics):
-        log.append(metrics)
-        on_step(metrics)
-
-    asyncio.run(Trainer(config, backend, rollouts, folder, clock=lambda: 0.0).train(noted))
-    return log, backend
+    return train_kuhn(config, backend, folder, paid=True), backend
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +246,7 @@ def test_a_finished_training_is_exported_again_when_the_server_has_forgotten_it(
         logs.append(log)
         server.states.clear(), server.samplers.clear()
     assert logs[0] == logs[1] and server.calls.count("create_lora_training_client") == 1
-    first, again = (load_file(tmp_path / folder / "model.safetensors") for folder in ("first", "again"))
-    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert same_weights(*(load_model(tmp_path / folder)[0] for folder in ("first", "again")))
     with pytest.raises(UserError, match="A state is kept for 7 days"):
         train(base, tmp_path / "run", changes={"steps": 3})
 
@@ -295,66 +284,44 @@ def test_other_log_probs_than_the_rollouts_end_the_training_before_its_step_is_k
     assert not server.states and not (tmp_path / "state.pt").exists()
 
 
-def test_a_seed_of_any_size_is_one_that_a_server_takes(base, taught, installed):
+def test_a_seed_of_any_size_is_one_that_a_server_takes_and_what_the_api_cannot_sample_is_refused(
+    base, taught, installed
+):
     server = installed(Server(taught))
-    asyncio.run(backend_of(base, seed=2**70 + 5).load(None))
+    backend = backend_of(base, seed=2**70 + 5)
+    asyncio.run(backend.load(None))
     assert server.seed == 5
-
-
-def test_what_the_api_cannot_sample_is_refused(base, taught, installed):
-    server = installed(Server(taught))
     for sampling in (Sampling(4, temperature=0.5), Sampling(4, forbidden_token_ids=(1,))):
         with pytest.raises(UserError, match="temperature 1 and cannot forbid tokens"):
-            asyncio.run(backend_of(base).generate([1], sampling))
-    assert not server.calls
+            asyncio.run(backend.generate([1], sampling))
+    assert "sample" not in server.calls
+
+
+def matrices(layer, down=(1, 4), up=(1, 4)):
+    """The adapter of a layer of the first block."""
+    names = (f"base_model.model.model.layers.0.{layer}.lora_{x}.weight" for x in "AB")
+    return {name: torch.ones(size) for name, size in zip(names, (down, up), strict=True)}
+
+
+PAIRS, HEAD = {"r": 1, "lora_alpha": 32}, "base_model.model.model.embed_tokens.lora_embedding_A"
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("settings", "weights", "words"),
     [
-        ({}, "no LoRA adapter"),
-        ({"adapter_config.json": b"{}", "adapter_model.safetensors": b""}, "no LoRA adapter"),
-        (
-            {
-                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
-                "adapter_model.safetensors": as_bytes({"base_model.model.other.lora_A.weight": torch.ones(1, 4)}),
-            },
-            "other.weight fits no weight",
-        ),
-        (
-            {
-                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
-                "adapter_model.safetensors": as_bytes(
-                    {f"base_model.model.model.layers.0.mlp.up_proj.lora_{x}.weight": torch.ones(1, 4) for x in "AB"}
-                ),
-            },
-            "up_proj.weight does not fit",
-        ),
-        (
-            {
-                "adapter_config.json": b'{"r": 1, "lora_alpha": 32, "use_dora": true}',
-                "adapter_model.safetensors": as_bytes({}),
-            },
-            "use_dora",
-        ),
-        (
-            {
-                "adapter_config.json": b'{"r": 1, "lora_alpha": 32}',
-                "adapter_model.safetensors": as_bytes(
-                    {
-                        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight": torch.ones(n, m)
-                        for x, n, m in (("A", 1, 128), ("B", 128, 1))
-                    }
-                    | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1, 4)}
-                ),
-            },
-            "embed_tokens.lora_embedding_A",
-        ),
+        (None, None, "no LoRA adapter"),
+        ({}, {}, "no LoRA adapter"),
+        (PAIRS, {"base_model.model.other.lora_A.weight": torch.ones(1, 4)}, "other.weight fits no weight"),
+        (PAIRS, matrices("mlp.up_proj"), "up_proj.weight does not fit"),
+        ({**PAIRS, "use_dora": True}, {}, "use_dora"),
+        (PAIRS,
+         {**matrices("self_attn.q_proj", (1, 128), (128, 1)), HEAD: torch.ones(1, 4)}, "embed_tokens.lora_embedding_A"),
     ],
-)
-def test_an_adapter_that_is_none_of_the_checkpoints_is_told(base, tmp_path, files, words):
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
+)  # fmt: skip
+def test_an_adapter_that_is_none_of_the_checkpoints_is_told(base, tmp_path, settings, weights, words):
+    if settings is not None:
+        (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+        (tmp_path / "adapter_model.safetensors").write_bytes(as_bytes(weights) if settings else b"")
     with pytest.raises(UserError, match=words):
         merge_adapter(base, tmp_path, tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
@@ -424,5 +391,5 @@ def test_the_stage_trains_on_a_server_and_shows_what_it_cost(base, taught, tmp_p
     (bill,) = json.loads(Path("data/rollouts/bills.json").read_text()).values()
     assert bill["model"] == "Tiny/Qwen3" and bill["trained_tokens"] > 0 and 0 < bill["dollars"] < 1
     trained, _ = load_model("models/trained")
-    assert any(not torch.equal(a, b) for a, b in zip(trained.parameters(), taught.parameters(), strict=True))
+    assert not same_weights(trained, taught)
     assert KEY not in "".join(path.read_text(errors="ignore") for path in tmp_path.rglob("*") if path.is_file())

@@ -3,20 +3,19 @@
 import asyncio
 import contextlib
 import copy
+import itertools
 
 import pytest
 import torch
 
 from slim_rl.core.errors import UserError
-from slim_rl.engines.local import LocalEngine
-from slim_rl.training.backend import LocalBackend, make_optimizers
+from slim_rl.training.backend import make_optimizers
 from slim_rl.training.config import LoraConfig, TrainConfig
-from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
 from slim_rl.training.weights import Weights
-from tests.settings import setting
-from tests.training.test_grpo import QUICK, SMALL, logprobs, mixture, seating
+from tests.training.short import local, train
+from tests.training.test_grpo import QUICK, SMALL, logprobs
 
 LORA = LoraConfig(rank=4)
 
@@ -102,32 +101,27 @@ def test_a_model_can_be_trained_again(model, sequences):
 @pytest.mark.parametrize("changes", [{"averaging_decay": 0.9}, {"lora": LORA, "kl_coefficient": 0.01}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_killed_run_goes_on_with_its_numbers(taught, tmp_path, dtype, changes):
-    renderer = setting("kuhn").renderer
     config = TrainConfig(**{**SMALL, **QUICK, "steps": 3, "max_logprob_gap": 5.0, **changes})
 
-    def run(folder, stop=3):
-        own, log = copy.deepcopy(taught), []
-        weights = Weights(own, dtype, config.lora, reference=bool(config.kl_coefficient))
-        engine = LocalEngine(weights.sampler)
-        rollouts = Rollouts(mixture("kuhn"), seating(engine, renderer), 64)
-        trainer = Trainer(config, LocalBackend(config, weights, engine), rollouts, folder)
+    def run(folder, stop=9):
+        backend = local(config, copy.deepcopy(taught), dtype)
+
+        steps = itertools.count(1)
 
         def on_step(metrics):
-            log.append(metrics["reward"])
-            if len(log) == stop:
+            if next(steps) == stop:
                 raise KeyboardInterrupt
 
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(trainer.train(on_step))
-        return {n: w.clone() for n, w in weights.sampler.state_dict().items()}
-
-    start = {n: w.to(dtype) for n, w in copy.deepcopy(taught).state_dict().items()}
+            train(config, backend, folder, on_step=on_step)
+        return {n: w.clone() for n, w in backend.weights.sampler.state_dict().items()}
 
     run(tmp_path / "killed", stop=1)
-    again, whole = run(tmp_path / "killed", stop=9), run(tmp_path / "whole", stop=9)
+    again, whole = run(tmp_path / "killed"), run(tmp_path / "whole")
+    start = taught.state_dict()
     for name, weight in whole.items():
         assert torch.equal(weight, again[name]), name
-    assert any(not torch.equal(weight, start[name]) for name, weight in whole.items())
+    assert any(not torch.equal(weight, start[name].to(dtype)) for name, weight in whole.items())
 
 
 def test_a_rollout_of_other_log_probs_stops_before_the_weights_change(model, sequences):

@@ -12,7 +12,7 @@ import pandas as pd
 from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, share, step_estimates
 from slim_rl.evaluation.base_and_trained import MODELS, BaseAndTrained, Row, read_players
 from slim_rl.evaluation.study import Results
-from slim_rl.rollout.shards import Shard, shards
+from slim_rl.rollout.shards import read_dialogues, shards
 from slim_rl.rollout.summary import pass_at_k
 
 MOSTLY = 0.5
@@ -146,8 +146,9 @@ def read_accuracy(results: Results) -> Accuracy:
     episodes, failed, training = read_players(results)
     replies = {}
     for model in MODELS:
-        said = (said for path in shards(results.episodes / "held-out" / model) for _, said in Shard(path).dialogues())
-        replies[model] = Counter("\n\n".join(turns) for turns in said if turns)
+        folder = results.episodes / "held-out" / model
+        dialogues = (turns for path in shards(folder) for _, turns in read_dialogues(path) if turns)
+        replies[model] = Counter("\n\n".join(text for _, text in turns) for turns in dialogues)
     return Accuracy(
         {model: graded(frame, right) for model, frame in episodes.items()},
         failed,

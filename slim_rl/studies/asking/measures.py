@@ -16,7 +16,7 @@ import pandas as pd
 from slim_rl.analysis import titles
 from slim_rl.analysis.statistics import Estimate, estimate, unknown
 from slim_rl.core.errors import UserError
-from slim_rl.rollout.shards import Shard, read_frame
+from slim_rl.rollout.shards import read_dialogues, read_frame
 
 
 class Measure(NamedTuple):
@@ -142,9 +142,8 @@ class Sample:
 
     def dialogues(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The id of every episode in the shards, and its turns as (seat, text)."""
-        for shard in map(Shard, self.episodes["shard"].unique()):
-            for name, (seats, texts) in zip(shard.numbers()["episode_id"], shard.dialogues(), strict=True):
-                yield name, list(zip(seats, texts, strict=True))
+        for shard in self.episodes["shard"].unique():
+            yield from read_dialogues(Path(shard))
 
 
 def read_sample(folder: Path, players: Collection[str], game: str | None = None) -> Sample:

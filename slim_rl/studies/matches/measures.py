@@ -34,7 +34,7 @@ class Matches:
     """A row for each game and seat: `player`, `opponent`, `seat`, `game_id`, `reward`, OUTCOMES and UNFINISHED
     (0 or 1), `illegal_moves`."""
     training: pd.DataFrame
-    """A row an episode of training; see `slim_rl.rollout.shards.Shard.numbers`."""
+    """A row an episode of training; see `slim_rl.rollout.shards.read_frame`."""
     solved: dict[str, dict[str, float]] = field(default_factory=dict)
     """Exact solutions by model, in the game's units; empty for a game that cannot be solved."""
 

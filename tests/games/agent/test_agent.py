@@ -15,7 +15,7 @@ import yaml
 from slim_rl.core.errors import UserError
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.calculator.arithmetic import evaluate, written
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.config import TrainConfig
@@ -55,7 +55,7 @@ def play(tokenizer, tasks_file):
         file = {"tasks": str(tasks_file)} if name.startswith("agent") else {}
         parameters = game_parameters(name, file | parameters)
         games = load_games({name: parameters}, seed=0)
-        rules = PolicyRules(renderer_for(tokenizer, thinking=False), turn_tokens, 1.0)
+        rules = PolicyRules(Renderer(tokenizer, thinking=False), turn_tokens, 1.0)
         seating = Seating(games, {"policy": rules.maker(engine)}, seed=0)
         tasks = list(games[name].taskset.tasks("train", count))
         requests = [Request(f"e{n}", name, task, ("policy",)) for n, task in enumerate(tasks)]

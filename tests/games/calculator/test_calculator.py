@@ -10,7 +10,7 @@ from slim_rl.engines.engine import Sampling
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.policy import PolicyPlayer
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.play import play
 from slim_rl.training.demonstrations import encode_tree
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -124,7 +124,7 @@ def tokenizer(shown):
 
 def test_a_demonstration_is_the_sequence_that_play_makes_of_it(shown, tokenizer):
     """Tool schemas, calls and results: token for token."""
-    renderer, sums = renderer_for(tokenizer, thinking=False), taskset()
+    renderer, sums = Renderer(tokenizer, thinking=False), taskset()
     for task, demonstration in shown[:8]:
         turns = [renderer.turn(text) for text in (*demonstration.turns, demonstration.closings[-1])]
         policy = PolicyPlayer(Scripted(turns), renderer, Sampling(64))
@@ -138,14 +138,14 @@ def test_a_demonstration_is_the_sequence_that_play_makes_of_it(shown, tokenizer)
 
 def test_nothing_in_a_demonstration_is_spelled_in_bytes(shown, tokenizer):
     """The tokenizer has seen schemas, calls and results as they are encoded."""
-    renderer = renderer_for(tokenizer, thinking=False)
+    renderer = Renderer(tokenizer, thinking=False)
     ids = [token for _, demonstration in shown for token in encode_tree(demonstration, renderer, 0.5).ids.tolist()]
     assert [t for t in tokenizer.convert_ids_to_tokens(sorted(set(ids))) if t.startswith("<0x")] == []
 
 
 def test_what_the_tiny_model_must_copy_counts_in_full_and_is_made_of_tokens_that_it_sees_often(shown, tokenizer):
     """Else it never learns to give the sum to the tool and to repeat the result, and no call earns anything."""
-    renderer = renderer_for(tokenizer, thinking=False)
+    renderer = Renderer(tokenizer, thinking=False)
     for _, demonstration in shown:
         weights = encode_tree(demonstration, renderer, stop_probability=0.75).weights.tolist()
         choices = [weight for weight in weights if weight < 1]  # to call, to answer at once, to answer after the call

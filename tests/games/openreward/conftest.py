@@ -13,7 +13,7 @@ import yaml
 from slim_rl.engines.engine import Generation
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward import client
-from slim_rl.players.renderer import renderer_for
+from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.runtime.process import end
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -105,7 +105,7 @@ class Solver:
 
 
 def seating(game, words, engine):
-    rules = PolicyRules(renderer_for(words, thinking=False), max_turn_tokens=300, temperature=1.0)
+    rules = PolicyRules(Renderer(words, thinking=False), max_turn_tokens=300, temperature=1.0)
     return Seating({game.name: game}, {"policy": rules.maker(engine)}, seed=0)
 
 
