@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,8 @@ async def imitate(
                 ]
                 if team.leads:
                     bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
-                if config.stop_at and min(_shares(measured[-1]), default=0) >= config.stop_at:
+                shares = [value for name, value in measured[-1].items() if name != "step"]
+                if config.stop_at and min(shares, default=0) >= config.stop_at:
                     break
             if step == steps:
                 break
@@ -207,10 +208,6 @@ async def measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int
         if len(right) >= _MEASURABLE
     }
     return {"step": step, **shares}
-
-
-def _shares(row: Mapping[str, float]) -> list[float]:
-    return [value for name, value in row.items() if name != "step"]
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ def mixture(*names):
     return Mixture(tasks, {name: GAMES[name].parameters.weight for name in names})
 
 
-def run(model, renderer, folder, games=("matching",), wrap=lambda engine: engine, paid=False, **changes):
+def run(model, renderer, folder, games=("kuhn",), wrap=lambda engine: engine, paid=False, **changes):
     """The log of a run, which ends with a state on disk."""
     log, engine = [], LocalEngine(model)
     rollouts = Rollouts(mixture(*games), seating(wrap(engine), renderer), 64, paid)
@@ -334,8 +334,8 @@ def test_a_step_plays_at_once_what_filters_will_drop_but_not_where_that_may_be_p
 ):
     if paid == "reward function":
         judge = RewardConfig(function=f"{__name__}:turns_taken")
-        judged = GAMES["matching"].parameters.model_copy(update={"reward_function": judge})
-        monkeypatch.setitem(GAMES, "matching", GAMES["matching"]._replace(parameters=judged))
+        judged = GAMES["kuhn"].parameters.model_copy(update={"reward_function": judge})
+        monkeypatch.setitem(GAMES, "kuhn", GAMES["kuhn"]._replace(parameters=judged))
     log = run(model, renderer, tmp_path, paid=paid == "partner", filters=(f"{__name__}:drops_every_second",))
     steps = [tmp_path / "rollouts" / f"step-{step:05d}" for step in range(3)]
     rounds = [len(list(step.iterdir())) for step in steps]
@@ -379,7 +379,8 @@ def test_an_episode_that_fails_is_played_again_within_the_step_and_counted(model
                 raise EngineFailed("RateLimitError: slow down")
             return await self.engine.generate(input_ids, sampling)
 
-    [metrics] = run(model, renderer, tmp_path, wrap=FailsOnce, steps=1, filters=("no_failed_episode",))
+    options = dict(games=("matching",), wrap=FailsOnce, steps=1, filters=("no_failed_episode",))
+    [metrics] = run(model, renderer, tmp_path, **options)
     assert metrics["failures"] == len(failed) == 6
     assert metrics["groups_dropped"] == 0
     frame = read_frame(tmp_path / "rollouts")
