@@ -15,7 +15,6 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import aiohttp
 
@@ -104,7 +103,10 @@ async def remote(
             async def ask() -> float:
                 async with http.post(url, json=body) as answer:
                     answer.raise_for_status()
-                    return _finite(await answer.json(content_type=None), url)
+                    reward = await answer.json(content_type=None)
+                    if isinstance(reward, bool) or not isinstance(reward, int | float):
+                        raise ValueError(f"it answered {str(reward)[:100]!r}, which is no number")
+                    return finite(reward)
 
             errors = (aiohttp.ClientError, TimeoutError, ValueError)
             try:
@@ -198,9 +200,3 @@ def _boxed(text: str) -> str | None:
         if depth == 0:
             return text[begin + 1 : place].strip()
     return None
-
-
-def _finite(given: Any, url: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ValueError(f"it answered {str(given)[:100]!r}, which is no number")
-    return finite(given)

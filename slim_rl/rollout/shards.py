@@ -140,7 +140,12 @@ def read_frame(folder: Path) -> pd.DataFrame:
     Raises:
         UserError: a file is no shard.
     """
-    return latest([_numbers(path).assign(shard=str(path)) for path in shards(folder)])
+    frames = [_numbers(path).assign(shard=str(path)) for path in shards(folder)]
+    if not frames:
+        return pd.DataFrame()
+    rows = pd.concat(frames, ignore_index=True)
+    rows = rows.iloc[rows["status"].ne("failed").argsort(kind="stable")]  # shards are read by name, not by age
+    return rows.drop_duplicates("episode_id", keep="last", ignore_index=True)
 
 
 def _numbers(path: Path) -> pd.DataFrame:
@@ -151,15 +156,6 @@ def _numbers(path: Path) -> pd.DataFrame:
     frame = pd.concat([pd.DataFrame(rows, columns=plain), seats, rewards], axis=1)
     metrics = pd.DataFrame([dict(row["metrics"]) for row in rows])
     return pd.concat([frame, metrics.rename(columns=lambda name: f"{name}.metric" if name in frame else name)], axis=1)
-
-
-def latest(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Frames of several shards as one, with one row of each `episode_id`: the last that did not fail, if there is one."""
-    if not frames:
-        return pd.DataFrame()
-    rows = pd.concat(frames, ignore_index=True)
-    rows = rows.iloc[rows["status"].ne("failed").argsort(kind="stable")]  # shards are read by name, not by age
-    return rows.drop_duplicates("episode_id", keep="last", ignore_index=True)
 
 
 def read_dialogues(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
