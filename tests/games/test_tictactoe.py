@@ -48,11 +48,8 @@ def test_the_perfect_player_takes_a_win_and_stops_one():
 
 
 def test_players_in_their_seats(taskset, play_out):
-    tasks = list(taskset.tasks("evaluate", 10))
-    drawn = [play_out(taskset, task, ("scripted", "scripted"), 7 * n) for n, task in enumerate(tasks)]
-    assert all(episode.metrics["drawn"] == 1 and len(episode.turns) == 9 for episode in drawn)
-    assert len({tuple(turn.text for turn in episode.turns) for episode in drawn}) > 5
-    for n, task in enumerate(tasks):
+    for n, task in enumerate(taskset.tasks("evaluate", 5)):
+        assert play_out(taskset, task, ("scripted", "scripted"), 7 * n).metrics["drawn"] == 1
         assert play_out(taskset, task, ("random", "scripted"), 7 * n).rewards["second"] >= 0
         assert play_out(taskset, task, ("scripted", "random"), 7 * n).rewards["first"] >= 0
 

@@ -70,11 +70,9 @@ class Sums(Taskset):
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         """A call and the answer; or the answer at once, as far as it can be known without a call."""
-        expression = task.state["expression"]
-        answer = written(evaluate(expression))
-        called = json.dumps({"name": CALCULATE.name, "arguments": {"expression": expression}})
+        call, answer = _call(task.state["expression"]), written(evaluate(task.state["expression"]))
         observations = [heard(task.prompt), (Message("tool", answer),)]
-        return Demonstration(observations, [f"<tool_call>\n{called}\n</tool_call>"], [answer, answer], (CALCULATE,))
+        return Demonstration(observations, [f"<tool_call>\n{call.raw}\n</tool_call>"], [answer, answer], (CALCULATE,))
 
     def player(self, name: str, game: Calculator, seat: str, seed: int) -> Player:
         if name not in PLAYERS:
@@ -90,6 +88,11 @@ class Sums(Taskset):
                 return expression
 
 
+def _call(expression: str) -> ToolCall:
+    arguments = {"expression": expression}
+    return ToolCall(CALCULATE.name, arguments, raw=json.dumps({"name": CALCULATE.name, "arguments": arguments}))
+
+
 class _Caller(Player):
     """Gives the sum to the tool and repeats the result."""
 
@@ -99,9 +102,7 @@ class _Caller(Player):
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         if observation[-1].role == "tool":
             return said(text_of(observation))
-        arguments = {"expression": self._expression}
-        raw = json.dumps({"name": CALCULATE.name, "arguments": arguments})
-        return Message("assistant", tool_calls=(ToolCall(CALCULATE.name, arguments, raw=raw),))
+        return Message("assistant", tool_calls=(_call(self._expression),))
 
 
 class _Guesser(ScriptedPlayer):

@@ -72,13 +72,11 @@ class Board:
 
     def bounds(self, player: int) -> np.ndarray:
         """(2, N, N) int64: the least and the largest score that a cell can have by what `player` knows from the start."""
-        return np.stack([np.where(self.masks[player], self.table, limit) for limit in self._rough_bounds(player)])
-
-    def _rough_bounds(self, player: int) -> tuple[np.ndarray, np.ndarray]:
-        if player or self.rough is None:
-            return np.zeros_like(self.table), np.full_like(self.table, TOP)
-        least = self.table // ROUGH * ROUGH
-        return np.where(self.rough, least, 0), np.where(self.rough, least + ROUGH - 1, TOP)
+        least, largest = np.zeros_like(self.table), np.full_like(self.table, TOP)
+        if player == 0 and self.rough is not None:
+            band = self.table // ROUGH * ROUGH
+            least, largest = np.where(self.rough, band, least), np.where(self.rough, band + ROUGH - 1, largest)
+        return np.stack([np.where(self.masks[player], self.table, limit) for limit in (least, largest)])
 
     def to_game_state(self) -> dict[str, Any]:
         """DialOp's record of a board as JSON values; masks are 0 and 1. `rough1` is ours, of a board that has such cells."""
@@ -108,7 +106,11 @@ class Board:
         if not 2 <= len(table) <= 8:
             raise ValueError(f"the table is {len(table)} x {len(table)}; there are games of size 2 to 8")
         masks = np.stack([_matrix(state, key, 1, len(table)) for key in ("mask1", "mask2")]).astype(bool)
-        scales = np.array([_scale(state, key) for key in ("scale1", "scale2")])
+        for key in ("scale1", "scale2"):
+            scale = state[key]
+            if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale <= MAX_SCALE:
+                raise ValueError(f"{key} must be a number greater than 0 and at most {MAX_SCALE:g}, not {scale!r}")
+        scales = np.array([state["scale1"], state["scale2"]], float)
         rough = _matrix(state, "rough1", 1, len(table)).astype(bool) if "rough1" in state else None
         board = cls(table, masks, scales, rough)
         recorded, best = state["best_assignment_reward"], board.best_assignment_reward
@@ -133,13 +135,6 @@ def _matrix(state: Mapping[str, Any], key: str, top: int, size: int | None = Non
     if unclear or given.dtype.kind not in "biuf" or not np.isin(given, np.arange(top + 1)).all():
         raise ValueError(f"{key} must hold whole numbers from 0 to {top}")
     return given.astype(np.int64)
-
-
-def _scale(state: Mapping[str, Any], key: str) -> float:
-    scale = state[key]
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale <= MAX_SCALE:
-        raise ValueError(f"{key} must be a number greater than 0 and at most {MAX_SCALE:g}, not {scale!r}")
-    return float(scale)
 
 
 def optimal_assignment(values: np.ndarray) -> np.ndarray:
@@ -197,15 +192,10 @@ def _block(seed: int, block: int, parameters: Parameters) -> Iterator[Board]:
                     "lower games.matching.stake."
                 )
             rejections = 0
-            scales, mask = rng.uniform(*parameters.scale_range, 2), masks[:, i].copy()
-            yield Board(tables[i].astype(np.int64), mask, scales, _rough(mask, rng, parameters))
-
-
-def _rough(masks: np.ndarray, rng: np.random.Generator, parameters: Parameters) -> np.ndarray | None:
-    """(N, N) bool: the cells that the first player knows roughly, out of those that only its partner sees."""
-    if not parameters.p_rough:
-        return None
-    return (rng.random(masks[0].shape) < parameters.p_rough) & masks[1] & ~masks[0]
+            scales, mask, rough = rng.uniform(*parameters.scale_range, 2), masks[:, i].copy(), None
+            if parameters.p_rough:  # out of the cells that only its partner sees
+                rough = (rng.random(mask[0].shape) < parameters.p_rough) & mask[1] & ~mask[0]
+            yield Board(tables[i].astype(np.int64), mask, scales, rough)
 
 
 def draw(count: int, rng: np.random.Generator, parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:

@@ -115,13 +115,12 @@ def _of_either_kind(rng: random.Random) -> Choose:
     return choose
 
 
-def _most_useful(p_known: float, price: float = -np.inf) -> Choose:
-    """The cell with the highest one-step value of information, as long as that is above `price` points."""
+def _most_useful(p_known: float) -> Choose:
+    """The cell with the highest one-step value of information, whatever that is."""
 
-    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int] | None:
+    def choose(bounds: np.ndarray, unasked: np.ndarray, left: int) -> tuple[int, int]:
         worth = np.where(unasked, values_of_asking(bounds, p_known), -np.inf)
-        row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
-        return (int(row), int(column)) if worth[row, column] > price else None
+        return divmod(int(np.argmax(worth)), len(worth))
 
     return choose
 
@@ -137,8 +136,9 @@ def _least_known(rng: np.random.Generator) -> Choose:
     return choose
 
 
-def _optimal(p_known: float, price: float) -> Choose:
-    return lambda bounds, unasked, left: best_question(bounds, unasked, left, price, p_known)
+def _worth_its_price(p_known: float, price: float, steps: int) -> Choose:
+    """The best question by `steps` of lookahead, 1 or 2, as long as one is worth `price` points."""
+    return lambda bounds, unasked, left: best_question(bounds, unasked, min(left, steps), price, p_known)
 
 
 def reference_player(
@@ -168,10 +168,8 @@ def reference_player(
         return ReferencePlayer(view, scale, 0, _in_order(None))
     if name == "bayes":
         return ReferencePlayer(view, scale, 0, _in_order(None), posterior_mean(game.board, player, parameters, rng))
-    if name == "greedy":
-        return ReferencePlayer(view, scale, most, _most_useful(known, price))
-    if name == "optimal":
-        return ReferencePlayer(view, scale, most, _optimal(known, price))
+    if name in ("greedy", "optimal"):
+        return ReferencePlayer(view, scale, most, _worth_its_price(known, price, 1 if name == "greedy" else 2))
     if asks := re.fullmatch(r"asks-(\d+|all)-(random|useful|table|unknown)", name):
         questions = most if asks[1] == "all" else min(int(asks[1]), most)
         orders = {

@@ -12,13 +12,7 @@ from slim_rl.games.matching.names import format_proposal
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.partner import AlwaysAccepts, one_turn, shy_rules
 from slim_rl.games.matching.rules import SEATS, Limits, MatchingGame, opening
-from slim_rl.games.matching.scripted import (
-    Prober,
-    ShyPartner,
-    demonstrate,
-    demonstrate_answers,
-    reference_player,
-)
+from slim_rl.games.matching.scripted import Prober, ShyPartner, demonstrate, demonstrate_answers, reference_player
 
 _FEWER_QUESTIONS = 10
 """One demonstration of the second seat in this many has fewer questions than `max_questions`, because the seat must

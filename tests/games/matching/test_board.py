@@ -185,15 +185,15 @@ def test_posterior_mean_agrees_with_plain_rejection(player):
     board = next(islice(generate_boards(10, 4, config), 4, None))
     known, chance = board.masks[player], (0.4, 0.7)[1 - player]
     kept = []
-    while len(kept) < 400:
+    while len(kept) < 200:
         seen = rng.random((2, 2)) < chance
         table = np.where(known, board.table, np.where(seen, rng.integers(0, 100, (2, 2)), 50))
         masks = np.stack([known, seen] if player == 0 else [seen, known])
         if plain_keeps(table, masks, config):
             kept.append(table)
-    mean = posterior_mean(board, player, config, rng, accepted=2_000)
+    mean = posterior_mean(board, player, config, rng, accepted=1_000)
     assert (mean[known] == board.table[known]).all()
-    error = np.std(kept, 0) / np.sqrt(400) + 1e-9
+    error = np.std(kept, 0) / np.sqrt(200) + 1e-9
     assert (np.abs(mean - np.mean(kept, 0)) < 5 * error).all()
 
 
