@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from operator import methodcaller
 from pathlib import Path
@@ -137,10 +138,8 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
         async def asks():
             loaded = game.taskset.load(next(game.taskset.tasks("train", 1)))
             first = await loaded.observe("solver")
-            replies = [
-                await loaded.run(ToolCall("say", {"text": text}))
-                for text in ("[message] What is the score of Ava Li for BLEU?", *["[message] Hello."] * 5)
-            ]
+            said = ("[message] What is the score of Ava Li for BLEU?", *["[message] Hello."] * 5)
+            replies = [await loaded.run(ToolCall("say", {"text": text})) for text in said]
             await loaded.close()
             return first, loaded.tools("solver"), replies, loaded.turn
 
@@ -180,8 +179,9 @@ def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplo
 BEGUN = "event: task_id\ndata: 1\n\nevent: end\ndata:\n\n"
 
 
-def talk(talking, **replies):
-    """What `talking` says of a session on a server that answers its paths so."""
+@asynccontextmanager
+async def answering(**replies):
+    """The address of a server that answers its paths so."""
 
     async def answer(request):
         path = request.path.rpartition("/")[2]
@@ -190,14 +190,40 @@ def talk(talking, **replies):
             return web.Response(text=BEGUN)
         return await reply(request) if callable(reply) else web.json_response(reply)
 
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+def talk(talking, **replies):
+    """What `talking` says of a session on such a server."""
+
     async def run():
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        async with TestServer(app) as server, Session(Address(str(server.make_url("")).rstrip("/"))) as session:
+        async with answering(**replies) as url, Session(Address(url)) as session:
             await session.start("sums", {})
             return await talking(session)
 
     return asyncio.run(run())
+
+
+def test_a_server_that_only_counts_its_tasks_is_asked_for_those_that_are_drawn():
+    asked = []
+
+    async def refuse(request):
+        raise web.HTTPBadRequest
+
+    async def task(request):
+        asked.append((await request.json())["index"])
+        return web.json_response({"task": {"number": asked[-1]}})
+
+    async def tasks():
+        known = {"list_environments": ["sums"], "splits": [{"name": "train"}], "num_tasks": {"num_tasks": 40}}
+        async with answering(**known, tasks=refuse, task=task) as url:
+            return await asyncio.to_thread(lambda: list(game_at(url).taskset.tasks("train", 3)))
+
+    assert sorted(task.state["task_spec"]["number"] for task in asyncio.run(tasks())) == sorted(asked)
+    assert len(set(asked)) == 3
 
 
 def test_calls_share_a_connection_also_where_a_reply_closes_after_its_last_event():
