@@ -11,7 +11,7 @@ import pytest
 from slim_rl.games import load_games
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
-from slim_rl.studies.asking.forced import as_many, asks_on, asks_unknown, forbidden, given
+from slim_rl.studies.asking.forced import as_many, asks_on, asks_planned, asks_unknown, forbidden, given
 from slim_rl.studies.calls.forced import forced
 from tests import echo
 from tests.babbler import SENSIBLE, Babbler, check_tokens
@@ -60,6 +60,7 @@ def language(game, seating):
         ("matching", ("policy", "scripted"), forbidden),
         ("matching", ("policy", "scripted"), asks_on),
         ("matching", ("policy", "scripted"), asks_unknown),
+        ("matching", ("policy", "scripted"), asks_planned),
         ("matching", ("policy", "scripted"), partial(as_many, FREE)),
         ("matching", ("policy", "scripted"), partial(given, FREE)),
     ],

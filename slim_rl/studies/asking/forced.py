@@ -12,6 +12,7 @@ tell what a question is worth. Here the choice is made for the model, on the sam
   for: a model that is not allowed to stop. Who was shown no more questions than that may not be able to propose after more.
 * `asks-unknown`: the same, and a question about a score that it knows, exactly or roughly, is taken back and sampled again: a
   model that is also told what to ask for.
+* `asks-planned`: it asks what the two-step asker asks, then has to propose: planning at test time in place of training.
 
 A proposal or a message is brought about by its first tokens: those that all proposals, or all messages, share are
 given, and the rest is sampled. They come from the encoding of whole turns, so they are cut as the model read them in
@@ -93,6 +94,19 @@ def asks_unknown(player: Player, seat: Seat) -> Player:
         return None if all(unknown[cell] for cell in cells) else Constraint()
 
     return Forced(asks_on(player, seat), rule)
+
+
+def asks_planned(player: Player, seat: Seat) -> Player:
+    """Asks what `optimal` asks, as long as that asks."""
+    planner = seat.of.taskset.player("optimal", seat.game, seat.name, seat.seed)
+
+    async def rule(observation: Sequence[Message], attempts: Sequence[Message]) -> Message | Constraint | None:
+        if attempts or MUST_ANSWER in text_of(observation):
+            return None
+        turn = await planner.respond(observation)
+        return turn if act_of(turn.text) == "message" else proposal(seat)
+
+    return Forced(player, rule)
 
 
 def _asks(player: Player, seat: Seat, cells: int) -> Player:

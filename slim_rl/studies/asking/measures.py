@@ -93,6 +93,7 @@ _TITLES = {
     "trained": "Trained model",
     "base-asks-on": "Base model, not allowed to stop",
     "base-asks-unknown": "Base model, not allowed to stop, must ask for unknown scores",
+    "base-asks-planned": "Base model, asks what the two-step asker asks",
     "humans": "People",
     "optimal": "Two-step asker",
     "greedy": "One-step asker",

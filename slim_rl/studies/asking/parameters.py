@@ -13,8 +13,9 @@ ReferenceName = Annotated[
     str, Field(pattern=r"^(random|own-view|bayes|greedy|optimal|asks-(\d+|all)-(random|table|unknown|useful))$")
 ]
 """A player that needs no model; see `slim_rl.games.matching.scripted.reference_player`."""
-ASKS_ON, ASKS_UNKNOWN = "base-asks-on", "base-asks-unknown"
-"""The base model, not allowed to stop asking; and one that must also ask for unknown scores."""
+ASKS_ON, ASKS_UNKNOWN, ASKS_PLANNED = "base-asks-on", "base-asks-unknown", "base-asks-planned"
+"""The base model, not allowed to stop asking; one that must also ask for unknown scores; and one that asks what the
+two-step asker asks."""
 FAITHFUL = {"size": 8, "selection": "dialop"}
 """Parameters of the boards that people played."""
 

@@ -20,8 +20,8 @@ from slim_rl.rollout.seating import Arm, Seat
 from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.store import Store
 from slim_rl.studies.asking import transfer
-from slim_rl.studies.asking.forced import Free, as_many, asks_on, asks_unknown, forbidden, given
-from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN, FAITHFUL, HUMAN, Parameters, board_of
+from slim_rl.studies.asking.forced import Free, as_many, asks_on, asks_planned, asks_unknown, forbidden, given
+from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_PLANNED, ASKS_UNKNOWN, FAITHFUL, HUMAN, Parameters, board_of
 
 PROBED = 64
 """Held-out boards on which the partner's shyness is tested."""
@@ -50,8 +50,9 @@ def series(run: Evaluation) -> list[Series]:
             planned.append(run.series(f"self-play/{player}", tasks, (player, player)))
             planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
-            # Where no score is known roughly, both would play the same.
-            rules = {ASKS_ON: asks_on} | ({ASKS_UNKNOWN: asks_unknown} if board_of(run.game).p_rough else {})
+            rules = {ASKS_ON: asks_on, ASKS_PLANNED: asks_planned}
+            if board_of(run.game).p_rough:  # else it would play like ASKS_ON
+                rules[ASKS_UNKNOWN] = asks_unknown
             for name, rule in rules.items():
                 planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), {name: rule}, model=player))
         if few:

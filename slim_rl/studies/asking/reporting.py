@@ -125,6 +125,7 @@ def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
             ("over the base model", evidence.gain),
             ("over the base model not allowed to stop", evidence.over_asking_on),
             ("over the same, told also what to ask for", evidence.over_asking_unknown),
+            ("over the base model that asks what the two-step asker asks", evidence.over_asking_planned),
             ("below the best player", evidence.regret),
         )
         if one.se > 0
@@ -137,6 +138,7 @@ _COLUMNS = (
     Column("Reward: trained model", "trained.reward"),
     Column("Reward: base, not allowed to stop", "base-asks-on.reward"),
     Column("Reward: the same, must ask for unknown scores", "base-asks-unknown.reward"),
+    Column("Reward: base, asks what the two-step asker asks", "base-asks-planned.reward"),
     Column("Reward: two-step asker", "optimal.reward"),
     Column("Trained minus base not allowed to stop", "comparison.over_asking_on", "+.3f"),
     Column("Trained minus base that must ask for unknown scores", "comparison.over_asking_unknown", "+.3f"),

@@ -16,7 +16,7 @@ import pandas as pd
 from slim_rl.analysis.statistics import Estimate, estimate, paired_difference, pooled, unknown
 from slim_rl.evaluation.base_and_trained import Criterion
 from slim_rl.studies.asking.criteria import Criteria, criteria
-from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_UNKNOWN
+from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_PLANNED, ASKS_UNKNOWN
 from slim_rl.studies.asking.transplant import Transplant
 
 AT_RANDOM = "asks-all-random"
@@ -56,6 +56,8 @@ class Evidence:
     """Trained less ASKS_ON."""
     over_asking_unknown: Estimate
     """Trained less ASKS_UNKNOWN."""
+    over_asking_planned: Estimate
+    """Trained less ASKS_PLANNED."""
     room: Estimate
     """What asking can earn: the best player less what its own view alone is worth."""
     leak: Estimate
@@ -133,6 +135,7 @@ def evidence(players: Mapping[str, pd.DataFrame], transplant: Transplant | None)
         regret=unknown() if best is trained else less(best, trained),
         over_asking_on=less(trained, ASKS_ON),
         over_asking_unknown=less(trained, ASKS_UNKNOWN),
+        over_asking_planned=less(trained, ASKS_PLANNED),
         room=over_own_view(best),
         leak=over_own_view(bayes),
         choice=less(best, AT_RANDOM) if "optimal" in players else unknown(),

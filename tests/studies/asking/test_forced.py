@@ -11,7 +11,16 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.games.matching import Parameters
 from slim_rl.games.matching.partner import question
 from slim_rl.rollout.seating import PolicyRules, Request, Seat, Seating, under
-from slim_rl.studies.asking.forced import MESSAGE, as_many, asks_on, asks_unknown, forbidden, given, proposal
+from slim_rl.studies.asking.forced import (
+    MESSAGE,
+    as_many,
+    asks_on,
+    asks_planned,
+    asks_unknown,
+    forbidden,
+    given,
+    proposal,
+)
 from tests.babbler import Scripted
 from tests.studies.asking import made
 
@@ -106,6 +115,16 @@ def test_told_what_to_ask_for_it_asks_for_unknown_cells_alone_while_there_are_an
     engine = saying(renderer, *said, REST_OF_PROPOSAL)
     [episode] = play(asks_unknown, engine, [task], rough)
     assert turns_of_the_agent(episode) == [said[1], said[3], said[4], PROPOSAL]
+
+
+def test_told_what_to_ask_by_the_planner_it_hears_the_answers_and_proposes_itself(play, renderer, patient, tasks):
+    task = next(t for t in tasks if t.state["patience"] == 2)
+    request = Request("planner", "matching", task, ("optimal", "scripted"))
+    planner = asyncio.run(Seating({"matching": patient}, {}, 0).play(request))
+    [episode] = play(asks_planned, saying(renderer, REST_OF_PROPOSAL), [task])
+    *questions, own = turns_of_the_agent(planner)
+    assert len(questions) == 2 and own != PROPOSAL
+    assert turns_of_the_agent(episode) == [*questions, PROPOSAL]
 
 
 def test_told_not_to_stop_it_asks_no_more_than_demonstrations_show(play, renderer):

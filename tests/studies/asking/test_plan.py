@@ -34,7 +34,7 @@ def test_series_and_ids(run):
     series = {series.name: series for series in plan.series(run)}
     assert list(series) == [
         "partner/probe",
-        "held-out/base", "held-out/base-asks-on", "transplant/base-forbidden",
+        "held-out/base", "held-out/base-asks-on", "held-out/base-asks-planned", "transplant/base-forbidden",
         "held-out/trained", "transplant/trained-forbidden",
         "transplant/base-given-trained", "transplant/base-as-many", "transplant/trained-given-base",
         "held-out/bayes", "human-boards/random",
@@ -48,10 +48,11 @@ def test_series_and_ids(run):
 
 
 def test_where_scores_are_known_roughly_the_base_model_is_also_told_what_to_ask_for(evaluate):
-    for p_rough, told in ((0, {"base-asks-on"}), (0.3, {"base-asks-on", "base-asks-unknown"})):
+    always = {"base-asks-on", "base-asks-planned"}
+    for p_rough, rules in ((0, always), (0.3, always | {"base-asks-unknown"})):
         made = matching_with(p_rough=p_rough, p_partner=1)
         names = [series.name for series in plan.series(evaluate(made, transfer_games=0))]
-        assert {name for _, name in (n.split("/", 1) for n in names if n.startswith("held-out/base-"))} == told
+        assert {name for _, name in (n.split("/", 1) for n in names if n.startswith("held-out/base-"))} == rules
 
 
 def test_on_a_first_run_all_series_are_there_and_the_exchange_comes_after_free_play(evaluate, tmp_path):
