@@ -7,6 +7,7 @@ branched history, a sub-agent, a second choice) begins one of its own. Nothing t
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -62,8 +63,11 @@ class AgentGame(Game):
         self.game_id, self._task, self._name = task.game_id, task, name
         self._parameters, self._agent, self._door = parameters, agent, door
         self.step_seconds = parameters.seconds + 10.0  # the agent's own limit comes first
-        self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
+        self._asks: deque[_Ask] = deque()
+        self._woken = asyncio.Event()
+        """A request has come, or the agent has ended."""
         self._running: asyncio.Task[Any] | None = None
+        self._key = "[key]"
         self._ask: _Ask | None = None
         self._sequences: list[_Sequence] = []
         self._turns = self._calls = self._tokens = self._encoded_again = 0
@@ -93,6 +97,7 @@ class AgentGame(Game):
     async def observe(self, seat: str) -> Sequence[Message]:
         if self._running is None:
             self._running = asyncio.create_task(self._run())
+            self._running.add_done_callback(lambda task: self._woken.set())
             await self._next()
         if self._ask is None:
             raise GameFailed("NoRequest: the agent ended without asking its model anything")
@@ -136,11 +141,13 @@ class AgentGame(Game):
             asyncio.timeout(self._parameters.seconds),
             self._door.let_in(self._answer) as (url, key),
         ):
+            self._key = key
             return await self._agent(self._task.state["task"], url, key)
 
     async def _answer(self, request: Request) -> tuple[Message, Message]:
         ask = _Ask(request)
-        self._asks.put_nowait(ask)
+        self._asks.append(ask)
+        self._woken.set()
         return await ask.reply
 
     async def _next(self) -> None:
@@ -153,16 +160,14 @@ class AgentGame(Game):
         assert self._running is not None
         self._ask = None
         while self._ask is None:
-            asking = asyncio.create_task(self._asks.get())
-            try:
-                await asyncio.wait([asking, self._running], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                asking.cancel()
-            if asking.done() and not asking.cancelled():
-                self._accept(asking.result())
+            if self._asks:
+                self._accept(self._asks.popleft())
             elif self._running.done():
                 self._end(self._running)
                 return
+            else:
+                self._woken.clear()
+                await self._woken.wait()
 
     def _accept(self, ask: _Ask) -> None:
         if self._turns >= self._parameters.max_turns:
@@ -196,7 +201,7 @@ class AgentGame(Game):
         elif isinstance(error, TimeoutError):
             raise GameFailed(f"AgentTimeout: the agent took longer than {self._parameters.seconds:g} s")
         elif not self._limited:  # after a limit the agent may end as it likes
-            raise GameFailed from error
+            raise GameFailed(f"{type(error).__name__}: {error}".replace(self._key, "[key]")) from None
 
 
 def _result(returned: Any, name: str) -> Mapping[str, float]:

@@ -21,6 +21,8 @@ from slim_rl.runtime.imports import function_at
 HELD_OUT = 5
 """One task in so many is held out, where there is no file of its own for them."""
 _TOLD = 2000  # characters of a program's output that an error shows
+_GUARDED = '{ read _ < /dev/fd/$0; kill -KILL 0; } > /dev/null 2>&1 & exec "$@"'
+"""Shell for a program that ends with its children when the other end of a pipe closes, as it does when we are killed."""
 
 
 class AgentFailed(Exception):
@@ -89,18 +91,24 @@ async def _program(command: tuple[str, ...], task: Mapping[str, Any], url: str, 
     """Run a program to its end; its children end with it. Raises AgentFailed."""
     surroundings = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "NO_PROXY": "127.0.0.1"}
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings, start_new_session=True
-    )
+    ours, other = os.pipe()
     try:
-        output, errors = await process.communicate(json.dumps(task).encode())
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", _GUARDED, str(ours), *command,
+            stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings, start_new_session=True, pass_fds=[ours],
+        )  # fmt: skip
+        try:
+            output, errors = await process.communicate(json.dumps(task).encode())
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        os.close(ours)
+        os.close(other)
     lines = output.decode(errors="replace").strip().splitlines()
     if process.returncode == 0 and lines:
         with suppress(ValueError, RecursionError):
             return json.loads(lines[-1])
-    said = (output + errors).decode(errors="replace").strip().replace(key, "[key]")
+    said = (output + errors).decode(errors="replace").strip()
     raise AgentFailed(f"{command[0]} ended with {process.returncode} and no reward in its last line: {said[-_TOLD:]}")

@@ -2,11 +2,21 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from random import Random
 
+import httpx2
 import openai
+import psutil
 
+from slim_rl.core.player import Player
 from tests.echo import PROMPT, SYSTEM, TOOLS
+
+
+class Silent(Player):
+    async def respond(self, observation, tools=()):
+        raise NotImplementedError
+
 
 FUNCTIONS = [
     {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
@@ -121,7 +131,7 @@ async def chats(task, client):
 
 async def fails(task, client):
     await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
-    raise KeyError("a bug of the agent")
+    raise KeyError("a bug of the agent", client.api_key)
 
 
 async def sleeps(task, client):
@@ -138,15 +148,33 @@ async def judges_nothing(task, client):
     return "good"
 
 
+LEFT = []
+"""The keys of episodes that have ended, or are about to."""
+
+
 async def hostile(task, client):
-    """Sends what no client should; returns the statuses of the answers."""
+    """Sends what no client should; the door answers with an error, and the episode goes on."""
     url = str(client.base_url) + "chat/completions"
     http, good = client._client, {"Authorization": f"Bearer {client.api_key}"}
     body = {"messages": [{"role": "user", "content": "Hello"}]}
+    if not LEFT:
+        LEFT.append(client.api_key)
+        return await _well_behaved(client)
+    other = {"Authorization": f"Bearer {LEFT.pop()}"}
+    while (await http.get(f"{client.base_url}models", headers=other)).status_code == 200:
+        await asyncio.sleep(0.01)
+
+    async def endless():
+        while True:
+            yield b" " * 2**16
+
+    with suppress(httpx2.TransportError):  # it may not read the answer before the connection closes
+        assert (await http.post(url, headers=good, content=endless())).status_code == 413
     statuses = []
     for headers, content in (
         ({}, json.dumps(body)),
         ({"Authorization": "Bearer sk-other"}, json.dumps(body)),
+        (other, json.dumps(body)),
         (good, "{"),
         (good, "[" * 100_000),
         (good, '{"messages": []}'),
@@ -154,13 +182,23 @@ async def hostile(task, client):
         (good, '{"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}'),
         (good, json.dumps({**body, "logprobs": True})),
         (good, json.dumps({**body, "n": 0})),
-        (good, " " * 9_000_000),
+        (good, " " * 10_000_000),
         (good, json.dumps(body)),
     ):
         answer = await http.post(url, headers={"Content-Type": "application/json", **headers}, content=content)
         assert answer.status_code == 200 or answer.json()["error"]["message"]
         statuses.append(answer.status_code)
-    assert statuses == [401, 401, 400, 400, 400, 400, 400, 400, 400, 413, 200], statuses
+    assert statuses == [401] * 3 + [400] * 7 + [413, 200], statuses
+    _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{")  # and never more
+    await writer.drain()
+    mine = [c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert [place.ip for place in mine if place.port == client.base_url.port] == ["127.0.0.1"]
+    return 1.0
+
+
+async def _well_behaved(client):
+    await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
     return 1.0
 
 

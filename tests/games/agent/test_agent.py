@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
 from slim_rl.rollout.shards import read_episodes
+from slim_rl.runtime.process import wait_until
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
 from tests import echo
@@ -148,18 +150,18 @@ def test_an_equal_request_is_answered_again_only_where_the_client_missed_the_rep
     [
         ("compacts", {"engine_tokens": 120}, "completed", 1.0, ""),
         ("chats", {"max_turns": 3}, "truncated", 0.0, ""),
-        ("fails", {}, "failed", None, "KeyError: 'a bug of the agent'"),
+        ("fails", {}, "failed", None, "KeyError: ('a bug of the agent', '[key]')"),
         ("sleeps", {"seconds": 0.5}, "failed", None, "longer than 0.5 s"),
         ("idles", {}, "failed", None, "without asking"),
-        ("hostile", {}, "completed", 1.0, ""),
+        ("hostile", {"count": 2}, "completed", 1.0, ""),
     ],
 )
 def test_how_an_agent_ends(play, tokenizer, guest, options, status, reward, error):
     engine = Caller(tokenizer, 0, echo.SPOKEN)
     engine.max_context_tokens = options.pop("engine_tokens", engine.max_context_tokens)
-    [episode] = play(GUESTS.format(guest), engine, **options)
-    assert (episode.status, episode.rewards.get("agent")) == (status, reward), episode.error
-    assert error in episode.error
+    for episode in play(GUESTS.format(guest), engine, **options):
+        assert (episode.status, episode.rewards.get("agent")) == (status, reward), episode.error
+        assert error in episode.error
 
 
 PROGRAM = """
@@ -181,6 +183,7 @@ print(json.dumps({{"reward": float(bool(reply["choices"])), "seed": task["seed"]
     [
         ("", "", "completed", ""),
         ("", "sys.exit(3)", "failed", "ended with 3"),
+        ("", "os.kill(os.getpid(), 9)", "failed", "ended with -9"),
         ("", "print('no reward')", "failed", "no reward in its last line"),
         ("", "print(os.environ['OPENAI_API_KEY']); sys.exit(1)", "failed", "[key]"),
         (
@@ -200,6 +203,26 @@ def test_a_program_is_an_agent(play, tokenizer, before, after, status, error):
         assert episode.rewards == {"agent": 1.0} and episode.metrics["seed"] >= 0
     if "76.54321" in before:
         assert not any("76.54321" in (p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+
+
+def test_a_run_that_is_killed_leaves_no_agent_behind(tmp_path, tasks_file):
+    file = tmp_path / "pids"
+    program = (
+        "import os, pathlib, subprocess, sys, time; pids = [os.getpid(), subprocess.Popen(['sleep', '3600']).pid]\n"
+        f"pathlib.Path({str(file)!r}).write_text(' '.join(map(str, pids)) + ' .'); time.sleep(3600)"
+    )
+    tasks = dict.fromkeys(("tasks", "eval_tasks"), str(tasks_file))
+    parameters = {**tasks, "command": [sys.executable, "-c", program]}
+    run = (
+        "import asyncio, slim_rl; from tests.games.agent.guests import Silent\n"
+        f"asyncio.run(slim_rl.play('agent', {{'agent': Silent()}}, parameters={parameters!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", run], cwd=EXAMPLES.parents[1])
+    assert wait_until(lambda: file.is_file() and file.read_text().endswith("."), 60)
+    process.kill()
+    process.wait()
+    pids = [int(pid) for pid in file.read_text().split()[:-1]]
+    assert wait_until(lambda: not any(map(psutil.pid_exists, pids)), 10)
 
 
 def test_tasks_are_split_by_name_and_what_is_wrong_is_a_sentence(tasks_file):
