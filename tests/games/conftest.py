@@ -5,7 +5,32 @@ import asyncio
 import pytest
 
 from slim_rl.core.episode import Episode
+from slim_rl.core.message import said, text_of
+from slim_rl.core.player import Player
 from slim_rl.rollout.play import play
+from slim_rl.sandbox import Run
+
+
+class Saying(Player):
+    """Says one thing; `read` is what it read last."""
+
+    def __init__(self, text):
+        self._text, self.read = text, ""
+
+    async def respond(self, observation, tools=()):
+        self.read = text_of(observation)
+        return said(self._text)
+
+
+class BrokenSandbox:
+    async def run(self, *args, **kwargs):
+        return Run("failed", errors="the sandbox has ended")
+
+
+def spoken(game, *texts, saying=Saying):
+    """The episode in which each seat says its text, and the players."""
+    players = {seat: saying(text) for seat, text in zip(game.seats, texts, strict=True)}
+    return asyncio.run(play(Episode("e", game.game_id), game, players)), players
 
 
 @pytest.fixture(scope="session")

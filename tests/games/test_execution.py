@@ -1,24 +1,20 @@
 """The game of writing programs: what each program earns, its tasks, and who is at fault when the sandbox breaks."""
 
-import asyncio
 import json
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from slim_rl.core.episode import Episode
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
-from slim_rl.core.message import said
-from slim_rl.core.player import Player
 from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
-from slim_rl.rollout.play import play
-from slim_rl.sandbox import Run, Sandbox, SandboxConfig
+from slim_rl.sandbox import Sandbox, SandboxConfig
 from slim_rl.sandbox.grading import grade
 from slim_rl.sandbox.program import program_in
+from tests.games.conftest import BrokenSandbox, spoken
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
 PARAMETERS = Parameters(seconds=0.5, sandbox=SandboxConfig(workers=1))
@@ -31,18 +27,8 @@ def sandbox():
     made.close()
 
 
-class Author(Player):
-    """Says one thing."""
-
-    def __init__(self, reply):
-        self._reply = reply
-
-    async def respond(self, observation, tools=()):
-        return said(self._reply)
-
-
-def played(game, reply):
-    return asyncio.run(play(Episode("e", game.game_id), game, {"author": Author(reply)}))
+def episode_of(game, reply):
+    return spoken(game, reply)[0]
 
 
 @pytest.mark.parametrize(
@@ -68,20 +54,17 @@ def played(game, reply):
 )
 def test_what_a_reply_earns(sandbox, reply, reward, outcome):
     """tests/sandbox has the many ways in which a program ends."""
-    episode = played(Execution("g", "Write.", PARAMETERS, sandbox, None), reply)
+    episode = episode_of(Execution("g", "Write.", PARAMETERS, sandbox, None), reply)
     assert episode.status == "completed" and episode.rewards == {"author": reward}
     told = {name for name, value in episode.metrics.items() if value and name not in ("runs", "lines", "degenerate")}
     assert told == {outcome} and episode.metrics["runs"] == (outcome in ("printed", "silent"))
 
 
 def test_a_broken_sandbox_is_nobodys_loss():
-    class Broken:
-        async def run(self, *args, **kwargs):
-            return Run("failed", errors="the sandbox has ended")
-
+    broken = BrokenSandbox()
     for reward in ("execution", "tests"):
         parameters = PARAMETERS.model_copy(update={"reward": reward})
-        episode = played(Execution("g", "Write.", parameters, Broken(), partial(grade, Broken(), cases=[])), "print(1)")
+        episode = episode_of(Execution("g", "Write.", parameters, broken, partial(grade, broken, cases=[])), "print(1)")
         assert episode.status == "failed" and episode.rewards == {}
         assert episode.error == "SandboxFailed: the sandbox has ended"
 
@@ -139,9 +122,9 @@ def test_small_tasks_are_graded_by_hidden_tests(grammar):
         formula, given = task.state["formula"], task.state["given"]
         right = f"def f(x):\n    return {formula}\nprint(f({given}))"
         assert task.prompt == f"Write f(x) = {formula} and print f({given})."
-        assert played(grammar.load(task), right).rewards == {"author": 1.0}
+        assert episode_of(grammar.load(task), right).rewards == {"author": 1.0}
         for wrong in ("print(1)", right.replace("return ", "return 1 + "), "def f(x): exit(0)", right.replace(":", "")):
-            episode = played(grammar.load(task), wrong)
+            episode = episode_of(grammar.load(task), wrong)
             assert episode.rewards == {"author": 0.0}, wrong
 
 
@@ -151,7 +134,7 @@ def test_demonstrations_run_less_than_six_times_in_ten(grammar):
     shown = [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     assert shown == [grammar.demonstrate(task, "author").closings[0] for task in tasks]
     game = [Execution("g", "", PARAMETERS, grammar._sandbox, None) for _ in shown]
-    runs = [played(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
+    runs = [episode_of(one, program).metrics["runs"] for one, program in zip(game, shown, strict=True)]
     assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 80
 
 
@@ -214,12 +197,12 @@ def test_tasks_of_humaneval_are_checked(tmp_path, sandbox):
         ("from __future__ import annotations\ndef half(x): return x / 2\nif __name__ == '__main__': exit(3)", 1.0),
         *((wrong, 0.0) for wrong in ("    return x", "    return 1.5", "def half(x): exit(0)", "")),
     ):
-        assert played(tasks.load(task), reply).rewards == {"author": reward}, reply
+        assert episode_of(tasks.load(task), reply).rewards == {"author": reward}, reply
     with pytest.raises(UserError, match=r"problems\.jsonl has no tasks to train"):
         list(tasks.tasks("train", 1))
     broken = Task(task.game_id, task.prompt, {**task.state, "test": "import no_such_module\n" + task.state["test"]})
     for reply in ("    return x / 2", "    return x"):
-        episode = played(tasks.load(broken), reply)
+        episode = episode_of(tasks.load(broken), reply)
         assert (episode.status, episode.rewards) == ("failed", {})
         assert "No module named 'no_such_module'" in episode.error
 

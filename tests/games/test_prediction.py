@@ -1,19 +1,14 @@
 """The game of predicting output: who earns what, which programs cannot be asked about, and what players see."""
 
-import asyncio
-
 import pytest
 
 from fixtures.programs import determined, differing
-from slim_rl.core.episode import Episode
-from slim_rl.core.message import said, text_of
-from slim_rl.core.player import Player
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.prediction import Parameters
 from slim_rl.games.prediction.game import Prediction, agrees
 from slim_rl.games.prediction.tasks import PROMPT, PredictionTasks, _computed
-from slim_rl.rollout.play import play
-from slim_rl.sandbox import Run, SandboxConfig
+from slim_rl.sandbox import SandboxConfig
+from tests.games.conftest import BrokenSandbox, Saying, spoken
 
 ONE = SandboxConfig(workers=1)
 
@@ -28,19 +23,8 @@ def tasks(taskset):
     return list(taskset.tasks("evaluate", 40))
 
 
-class Saying(Player):
-    def __init__(self, text):
-        self._text, self.read = text, ""
-
-    async def respond(self, observation, tools=()):
-        self.read = text_of(observation)
-        return said(self._text)
-
-
 def played(taskset, task, program, *predictions):
-    game = taskset.load(task)
-    players = {seat: Saying(text) for seat, text in zip(game.seats, (program, *predictions), strict=True)}
-    return asyncio.run(play(Episode("e", task.game_id), game, players)), players
+    return spoken(taskset.load(task), program, *predictions)
 
 
 def test_the_author_wins_if_the_prediction_is_wrong(taskset, tasks):
@@ -85,9 +69,7 @@ class Mute(Saying):
 
 def test_an_author_that_prints_what_the_predictor_cannot_say_loses(taskset, tasks):
     for program, author in (("print('1</thi' + 'nk>2')", -1), ("print('1<2')", 1)):
-        game = taskset.load(tasks[0])
-        players = {"author": Saying(program), "predictor": Mute("?")}
-        episode = asyncio.run(play(Episode("e", "g"), game, players))
+        episode, _ = spoken(taskset.load(tasks[0]), program, "?", saying=Mute)
         assert episode.rewards == {"author": author, "predictor": -author}
     assert played(taskset, tasks[0], "print('1</thi' + 'nk>2')", "?")[0].rewards["author"] == -1
 
@@ -131,12 +113,7 @@ def test_learnability_rewards_what_some_predict(tasks):
 
 
 def test_a_broken_sandbox_is_nobodys_loss(taskset, tasks):
-    class Broken:
-        async def run(self, *args, **kwargs):
-            return Run("failed", errors="the sandbox has ended")
-
-    game = Prediction("g", PROMPT, Parameters(), Broken(), scripted="")
-    episode = asyncio.run(play(Episode("e", "g"), game, dict.fromkeys(game.seats, Saying("print(1)"))))
+    episode, _ = spoken(Prediction("g", PROMPT, Parameters(), BrokenSandbox(), scripted=""), "print(1)", "1")
     assert (episode.status, episode.rewards, episode.error) == ("failed", {}, "SandboxFailed: the sandbox has ended")
 
 
