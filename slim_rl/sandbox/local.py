@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from slim_rl.core.errors import UserError
@@ -54,15 +55,14 @@ def namespaces_work() -> bool:
     otherwise = "Give the address of a server as sandbox.url, or run on Linux 5.13 or later with Landlock and seccomp."
     if not sys.platform.startswith("linux"):
         raise UserError(f"The sandbox needs Linux; this is {sys.platform}. {otherwise}")
-    if shutil.which("bwrap"):
-        with suppress(Broken):
-            Zygote(namespaces=True, pure=False).close()
-            return True
-    try:
-        Zygote(namespaces=False, pure=False).close()
-    except Broken as error:
-        raise UserError(f"Programs cannot be confined on this machine: {error}. {otherwise}") from None
-    return False
+    reason = ""
+    for namespaces in (True, False) if shutil.which("bwrap") else (False,):
+        try:
+            Zygote(namespaces, pure=False).close()
+            return namespaces
+        except Broken as error:
+            reason = str(error)
+    raise UserError(f"Programs cannot be confined on this machine: {reason}. {otherwise}")
 
 
 class Zygote:
@@ -76,8 +76,13 @@ class Zygote:
         self.runs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [_PYTHON, "-s", "-S", f"{_FOLDER}/zygote.py", "pure" if pure else "plain", *_READABLE]
+        if namespaces:  # with no files but Python's
+            paths = filter(os.path.exists, (_PYTHON, _FOLDER, *_READABLE))
+            binds = chain.from_iterable(("--ro-bind", path, path) for path in paths)
+            hidden = ("--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/")
+            command = ["bwrap", *hidden, *binds, *command]
         self._process = subprocess.Popen(
-            [*_bubblewrap(), *command] if namespaces else command,
+            command,
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -183,11 +188,3 @@ def _fate(exit_status: int, before: bytes) -> Status:
     if os.WEXITSTATUS(exit_status):
         return "syntax" if before == NOT_COMPILED else "error"
     return "ok"
-
-
-def _bubblewrap() -> list[str]:
-    """A command that runs what follows in namespaces of its own, with no files but Python's."""
-    visible = [_PYTHON, _FOLDER, *_READABLE]
-    binds = [word for path in visible if os.path.exists(path) for word in ("--ro-bind", path, path)]
-    bwrap = shutil.which("bwrap") or "bwrap"
-    return [bwrap, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/", *binds]

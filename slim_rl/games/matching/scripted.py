@@ -15,7 +15,7 @@ from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, format_proposa
 from slim_rl.games.matching.optimal import best_question, values_of_asking
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.games.matching.partner import ShyPartner, question
-from slim_rl.games.matching.rules import MUST_ANSWER, SEATS, MatchingGame, View
+from slim_rl.games.matching.rules import MUST_ANSWER, SEATS, MatchingGame
 
 Choose = Callable[[np.ndarray, np.ndarray, int], tuple[int, int] | None]
 """(the least and the largest score that each cell can have (2, N, N), the unasked cells (N, N) bool, how many may still
@@ -35,18 +35,18 @@ class ReferencePlayer(ScriptedPlayer):
 
     def __init__(
         self,
-        view: View,
-        partner_scale: float,
+        game: MatchingGame,
+        seat: str,
         questions: int,
         choose: Choose,
         estimate: np.ndarray | None = None,
         exactly: np.ndarray | None = None,
         rng: random.Random | None = None,
     ):
-        self._bounds, self._estimate = view.bounds.copy(), estimate
-        self._unasked = ~view.mask
-        self._choose, self._left, self._exactly, self._rng = choose, questions, exactly, rng
-        self._partner_scale = partner_scale
+        view, [partner] = game.view(seat), {*game.seats} - {seat}
+        self._bounds, self._unasked, self._partner_scale = view.bounds.copy(), ~view.mask, game.view(partner).scale
+        self._choose, self._left, self._rng = choose, questions, rng
+        self._estimate, self._exactly = estimate, exactly
         self._asked: tuple[int, int] | None = None
 
     def turn(self, observation: str) -> str:
@@ -155,21 +155,20 @@ def reference_player(
     Raises:
         ValueError: there is no reference of this name.
     """
-    rng = np.random.default_rng(seed)
-    player = SEATS.index(seat)
-    view, scale, limits = game.view(seat), game.view(SEATS[1 - player]).scale, game.limits
+    rng, limits, known = np.random.default_rng(seed), game.limits, parameters.p_partner
     most = limits.max_turns // 2 - 1
     if limits.patience is not None:
         most = min(most, limits.patience)
-    known, price = parameters.p_partner, limits.price / 100 * game.board.best_assignment_reward
     if name == "random":
-        return ReferencePlayer(view, scale, 0, _in_order(None), exactly=rng.permutation(game.board.size))
+        return ReferencePlayer(game, seat, 0, _in_order(None), exactly=rng.permutation(game.board.size))
     if name == "own-view":
-        return ReferencePlayer(view, scale, 0, _in_order(None))
+        return ReferencePlayer(game, seat, 0, _in_order(None))
     if name == "bayes":
-        return ReferencePlayer(view, scale, 0, _in_order(None), posterior_mean(game.board, player, parameters, rng))
+        mean = posterior_mean(game.board, SEATS.index(seat), parameters, rng)
+        return ReferencePlayer(game, seat, 0, _in_order(None), estimate=mean)
     if name in ("greedy", "optimal"):
-        return ReferencePlayer(view, scale, most, _worth_its_price(known, price, 1 if name == "greedy" else 2))
+        price = limits.price / 100 * game.board.best_assignment_reward
+        return ReferencePlayer(game, seat, most, _worth_its_price(known, price, 1 if name == "greedy" else 2))
     if asks := re.fullmatch(r"asks-(\d+|all)-(random|useful|table|unknown)", name):
         questions = most if asks[1] == "all" else min(int(asks[1]), most)
         orders = {
@@ -178,7 +177,7 @@ def reference_player(
             "unknown": _least_known(rng),
             "useful": _most_useful(known),
         }
-        return ReferencePlayer(view, scale, questions, orders[asks[2]])
+        return ReferencePlayer(game, seat, questions, orders[asks[2]])
     raise ValueError(
         f"There is no reference player {name!r}; there are random, own-view, bayes, greedy, optimal, "
         "and asks-K-random, asks-K-table, asks-K-unknown, asks-K-useful with a number K or all."
@@ -194,9 +193,8 @@ def _asker(game: MatchingGame, questions: int, seed: int) -> ReferencePlayer:
     that imitates it has to find the open cells. From demonstrators who drew each cell our models did not learn that:
     three in ten questions of the trained ones were about cells that they saw or had asked for.
     """
-    agent, partner = game.seats
     rng = random.Random(seed)
-    return ReferencePlayer(game.view(agent), game.view(partner).scale, questions, _of_either_kind(rng), rng=rng)
+    return ReferencePlayer(game, SEATS[0], questions, _of_either_kind(rng), rng=rng)
 
 
 def demonstrate(game: MatchingGame, parameters: Parameters, questions: int, seed: int) -> Demonstration:
