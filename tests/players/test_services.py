@@ -133,16 +133,6 @@ def bought(ledger: Ledger, *keys: str) -> None:
         ledger.begin(300, 120).answered(300, 0, 12, (key, ["Hello.", False]))
 
 
-def test_a_ledger_survives_a_line_that_was_cut_off(tmp_path):
-    path = tmp_path / "partner.jsonl"
-    bought(Ledger(path, None, "r"), "a")
-    with path.open("a") as file:
-        file.write('\n{"run": "r", "reply": ["b", ["Hello.", false]], "calls": 1, "dol')
-    bought(Ledger(path, None, "r"), "c")
-    whole = Ledger(path, None, "r")
-    assert whole.totals["calls"] == 2 and set(whole.replies) == {"a", "c"}
-
-
 @pytest.mark.parametrize(
     "damage", [b'{"run": "r", "calls": 1, "dol', b"\xff\x00", b"[1]", b'{"run": "r", "reply": 7}', b'{"calls": "x"}']
 )

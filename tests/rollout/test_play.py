@@ -40,31 +40,16 @@ def played(seating, task, begun=None):
     return asyncio.run(seating.play(Request("e", "matching", task, SEATS, begun=begun)))
 
 
-def test_a_session_is_released_at_the_end(tokenizer, renderer, tasks):
-    engine = Babbler(tokenizer, 0)
-    played(matching_with(engine, renderer), tasks[0])
-    assert engine.released == "e/player-1"
-
-
-def test_partner_and_game_read_text_without_markers(tokenizer, renderer, tasks):
-    for seed in range(20):
-        episode = played(matching_with(Babbler(tokenizer, seed), renderer), tasks[0])
-        read = [turn.read for turn in episode.turns if turn.seat == "player-2"]
-        assert not any(marker in text for text in read for marker in ("<|im_end|>", "<|im_start|>", "<think>"))
-
-
-def test_a_dialogue_that_fills_the_context_is_truncated(tokenizer, renderer, tasks):
+@pytest.mark.parametrize(("max_turns", "max_context_tokens"), [(1, 1500), (100, 60)])
+def test_a_game_that_runs_out_of_turns_or_context_is_truncated_and_earns_nothing(
+    tokenizer, renderer, tasks, max_turns, max_context_tokens
+):
     engine = Babbler(tokenizer, 1)
-    engine.max_context_tokens = 60
-    episode = played(matching_with(engine, renderer, max_turns=100), tasks[0])
-    assert episode.status == "truncated"
-    assert episode.rewards == {"player-1": 0.0, "player-2": 0.0}
-    assert all(len(asked) + len(g.token_ids) <= 60 for asked, g in engine.asked)
-
-
-def test_a_game_that_runs_out_of_turns_is_truncated_and_earns_nothing(tokenizer, renderer, tasks):
-    episode = played(matching_with(Babbler(tokenizer, 0), renderer, max_turns=1), tasks[0])
-    assert (episode.status, episode.rewards["player-1"]) == ("truncated", 0.0)
+    engine.max_context_tokens = max_context_tokens
+    episode = played(matching_with(engine, renderer, max_turns=max_turns), tasks[0])
+    assert (episode.status, episode.rewards) == ("truncated", {"player-1": 0.0, "player-2": 0.0})
+    assert all(len(asked) + len(g.token_ids) <= max_context_tokens for asked, g in engine.asked)
+    assert engine.released == "e/player-1"
 
 
 class Interrupting:
@@ -314,11 +299,8 @@ def test_a_seating_that_cannot_be_is_told_in_a_sentence(words, seating, told):
 )  # fmt: skip
 def test_a_game_rewards_each_of_its_seats_and_all_its_numbers_are_finite(echoing, monkeypatch, method, numbers):
     what = f"{method} of the game echo are .* no finite number" if len(numbers) == 1 else "each of its seats needs one"
-    monkeypatch.setattr(echo.EchoGame, method, lambda self: numbers)
-    with pytest.raises(UserError, match=what):
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=what):
+        patch.setattr(echo.EchoGame, method, lambda self: numbers)
         echoing()
-
-
-def test_numbers_of_numpy_are_plain_numbers_in_the_episode(echoing, monkeypatch):
     monkeypatch.setattr(echo.EchoGame, "metrics", lambda self: {"looks": np.int64(3)})
     assert type(echoing().metrics["looks"]) is float

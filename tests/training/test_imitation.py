@@ -3,7 +3,6 @@
 import asyncio
 import copy
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -68,14 +67,6 @@ def test_a_demonstrator_says_how_likely_it_stops_and_a_cut_path_says_nothing_of_
         assert [decided[at] for at in sorted(decided)] == pytest.approx(stops)
         asked = [w for token, w in zip(tree.targets, tree.weights, strict=True) if token == opening["ask"]]
         assert asked == pytest.approx([0.8, 0.3])
-
-
-def test_padding_changes_nothing(model, trees):
-    short, long = sorted(trees[:8], key=lambda tree: len(tree.ids))[::7]
-    weights = [tree.weights.sum() for tree in (short, long)]
-    alone = [float(imitation_loss(model, [tree]).detach()) for tree in (short, long)]
-    together = float(imitation_loss(model, [short, long]).detach())
-    assert together == pytest.approx(float(np.average(alone, weights=weights)), abs=1e-4)
 
 
 def test_what_all_demonstrations_begin_with_is_computed_once_and_changes_no_gradient(model, trees):
@@ -197,12 +188,6 @@ def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
 
     whole = asyncio.run(measure(model, held_out, 0, Team()))
     assert len(whole) > 2 and asyncio.run(measure(model, held_out, 0, Both(1, 2))) == whole
-
-
-def test_a_checkpoint_uses_all_demonstrations_where_it_does_not_reach_the_target(tokenizer, renderer, some, tmp_path):
-    config = WarmstartConfig(demonstrations=8, batch=4, stop_at=1.0)
-    _, measured = imitating(config, tokenizer, renderer, some, tmp_path)
-    assert [row["step"] for row in measured] == [0, 1, 2]
 
 
 def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(tokenizer, renderer, some, tmp_path):
