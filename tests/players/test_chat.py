@@ -74,7 +74,7 @@ def test_a_failure_that_lasts_fails_the_episode_with_its_cause_and_the_others_go
     serve, services, tmp_path, evaluation
 ):
     server = serve("--faults", "0.2", "--kinds", "500")
-    episodes = evaluation(services(partner=server.config(max_retries=0)), 40, tmp_path)
+    episodes = evaluation(services(partner=server.config(max_retries=0, timeout_seconds=30)), 40, tmp_path)
     assert {episode.status for episode in episodes} == {"completed", "failed"}
     failed = next(episode for episode in episodes if episode.status == "failed")
     assert failed.error.startswith("InternalServerError: ") and "call 1 of at most 1" in failed.error

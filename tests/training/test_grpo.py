@@ -349,8 +349,8 @@ def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_on
     """A run that is paid for plays no group that may be needless, so it plays in rounds."""
     losses, weights = [], []
     for paid in (False, True):
-        own, filters = copy.deepcopy(model), (f"{__name__}:drops_some",)
-        log = run(own, renderer, tmp_path / str(paid), paid=paid, games_per_step=3, filters=filters)
+        own, filters, folder = copy.deepcopy(model), (f"{__name__}:drops_some",), tmp_path / str(paid)
+        log = run(own, renderer, folder, ("matching",), paid=paid, games_per_step=3, filters=filters)
         losses.append([metrics["loss"] for metrics in log])
         weights.append(own.parameters())
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
