@@ -37,6 +37,8 @@ class Sampled:
     tokens: int
     cut: bool
     """Whether it reached its limit of tokens."""
+    logprobs: tuple[tuple[str, float], ...] = ()
+    """The text of each token with its log-prob, where the constraint asks for them."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ class Constraint:
     """Whether it may call a tool."""
     max_new_tokens: int | None = None
     """Its limit, if that is smaller than the model's own."""
+    logprobs: bool = False
+    """Whether the turn tells its tokens with their log-probs."""
 
 
 class Player(ABC):

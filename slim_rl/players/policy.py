@@ -73,7 +73,13 @@ class PolicyPlayer(Player):
             raise Interrupted
         self._turns += 1
         turn = self._trace.token_ids[-sampled - len(generation.token_ids) :]
-        counts = Sampled(len(self._trace.token_ids) - len(turn), len(turn), generation.finish_reason == "length")
+        texts = map(self._renderer.text, turn) if constraint.logprobs else ()
+        counts = Sampled(
+            len(self._trace.token_ids) - len(turn),
+            len(turn),
+            generation.finish_reason == "length",
+            tuple(zip(texts, self._trace.logprobs[-len(turn) :], strict=False)),
+        )
         return replace(self._renderer.parse([*beginning, *turn]), sampled=counts)
 
     def can_say(self, text: str) -> bool:

@@ -99,6 +99,10 @@ class Renderer:
         shared = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*map(self.turn, texts), strict=False))
         return tuple(first for first, *_ in shared)
 
+    def text(self, token_id: int) -> str:
+        """What one token says by itself."""
+        return self._decode([token_id])
+
     def parse(self, token_ids: Sequence[int]) -> Message:
         """A sampled turn as others read it: its text without markers and thoughts, and every attempted tool call.
 

@@ -50,8 +50,8 @@ def read_request(body: Any) -> Request:
     if not isinstance(body, Mapping):
         raise Refusal("The body is no JSON object.")
     get = body.get
-    for name, plain in (("logprobs", False), ("audio", None), ("functions", None)):
-        if get(name) not in (plain, None):
+    for name in ("top_logprobs", "audio", "functions"):
+        if get(name):
             raise Refusal(f"{name} is not offered here.", "unsupported_parameter")
     form = get("response_format")
     if form and (not isinstance(form, Mapping) or form.get("type") != "text"):
@@ -96,7 +96,7 @@ def completion(replies: Sequence[tuple[Message, Message]]) -> dict[str, Any]:
         replies: for each choice what the client reads, and the turn of the model with its numbers.
     """
     choices = [
-        {"index": n, "message": _assistant(reply), "finish_reason": _finish(reply, turn), "logprobs": None}
+        {"index": n, "message": _assistant(reply), "finish_reason": _finish(reply, turn), "logprobs": _logprobs(turn)}
         for n, (reply, turn) in enumerate(replies)
     ]
     counts = [turn.sampled for _, turn in replies if turn.sampled]
@@ -110,12 +110,12 @@ def chunks(whole: Mapping[str, Any], usage: bool) -> Iterable[dict[str, Any]]:
     head = {**whole, "object": "chat.completion.chunk"}
     del head["usage"]
 
-    def chunk(index: int, delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
-        return {**head, "choices": [{"index": index, "delta": delta, "finish_reason": reason, "logprobs": None}]}
+    def chunk(index: int, delta: Mapping[str, Any], reason: str | None = None, logprobs: Any = None) -> dict[str, Any]:
+        return {**head, "choices": [{"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}]}
 
     for choice in whole["choices"]:
         number, message = choice["index"], choice["message"]
-        yield chunk(number, {"role": "assistant", "content": message["content"] or ""})
+        yield chunk(number, {"role": "assistant", "content": message["content"] or ""}, logprobs=choice["logprobs"])
         for place, call in enumerate(message.get("tool_calls", ())):
             yield chunk(number, {"tool_calls": [{"index": place, **call}]})
         yield chunk(number, {}, choice["finish_reason"])
@@ -136,6 +136,13 @@ def _assistant(reply: Message) -> dict[str, Any]:
     return {"role": "assistant", "content": reply.text or (None if calls else ""), "refusal": None} | (
         {"tool_calls": calls} if calls else {}
     )
+
+
+def _logprobs(turn: Message) -> dict[str, Any] | None:
+    """Of all that was sampled: thoughts, markers and the end are tokens, too."""
+    tokens = turn.sampled.logprobs if turn.sampled else ()
+    content = [{"token": t, "logprob": p, "bytes": list(t.encode()), "top_logprobs": []} for t, p in tokens]
+    return {"content": content, "refusal": None} if content else None
 
 
 def _finish(reply: Message, turn: Message) -> str:
@@ -225,9 +232,10 @@ def _constraint(body: Mapping[str, Any], tools: Sequence[Tool]) -> Constraint | 
     if choice not in ("auto", "none"):  # what all of these calls begin with
         calls = (f'<tool_call>\n{{"name": "{name}", "arguments": {rest}' for name in names for rest in ('{"', "{}"))
         begins = tuple(calls)
-    if tokens is None and choice == "auto":
+    logprobs = bool(body.get("logprobs"))
+    if tokens is None and choice == "auto" and not logprobs:
         return None
-    return Constraint(begins, calls=choice != "none", max_new_tokens=tokens)
+    return Constraint(begins, calls=choice != "none", max_new_tokens=tokens, logprobs=logprobs)
 
 
 def _count(value: Any, name: str) -> int | None:

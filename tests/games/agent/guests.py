@@ -110,6 +110,16 @@ def _restated(message, random):
     return message
 
 
+async def measures(task, client):
+    """Reads the log-probs of a completion, and of a stream."""
+    options = {"model": "any", "messages": [{"role": "user", "content": PROMPT}], "logprobs": True}
+    reply = await client.chat.completions.create(**options)
+    chunks = [chunk async for chunk in await client.chat.completions.create(**options, stream=True)]
+    told = [choice.logprobs for answer in (reply, *chunks) for choice in answer.choices if choice.logprobs]
+    tokens = [token for logprobs in told for token in logprobs.content]
+    return {"reward": 1.0, "tokens": len(tokens), "logprob": sum(token.logprob for token in tokens)}
+
+
 async def compacts(task, client):
     """Talks until its context is full, then begins anew."""
     messages = [{"role": "user", "content": PROMPT}]
@@ -180,7 +190,7 @@ async def hostile(task, client):
         (good, '{"messages": []}'),
         (good, '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}'),
         (good, '{"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}'),
-        (good, json.dumps({**body, "logprobs": True})),
+        (good, json.dumps({**body, "logprobs": True, "top_logprobs": 5})),
         (good, json.dumps({**body, "n": 0})),
         (good, " " * 10_000_000),
         (good, json.dumps(body)),

@@ -145,6 +145,13 @@ def test_an_equal_request_is_answered_again_only_where_the_client_missed_the_rep
     assert episode.metrics["turn_count"] == 3  # the first, the one sampled anew, and the one whose client was gone
 
 
+def test_a_client_reads_the_log_probs_that_are_trained_on(play, tokenizer):
+    [episode] = play(GUESTS.format("measures"), Caller(tokenizer, 0, echo.SPOKEN))
+    traces = episode.traces.values()
+    assert episode.metrics["tokens"] == sum(sum(trace.loss_mask) for trace in traces) > 2, episode.error
+    assert episode.metrics["logprob"] == pytest.approx(sum(sum(trace.logprobs) for trace in traces))
+
+
 @pytest.mark.parametrize(
     ("guest", "options", "status", "reward", "error"),
     [
