@@ -22,26 +22,21 @@ class ChatPlayer(Player):
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
 
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
-        return said(await self._next(text_of(observation)))
-
-    async def _next(self, observation: str) -> str:
-        self._messages.append({"role": "user", "content": observation})
+        read = text_of(observation)
+        self._messages.append({"role": "user", "content": read})
         try:
-            turn = await self._turn(observation, self._messages)
+            turn = await self._turn(read, self._messages)
         except _Unusable as first:
+            text = first.text or "(nothing)"  # some services refuse an empty message
             complaint = {"role": "user", "content": f"{first} Say it again, as exactly one turn."}
-            unusable = {
-                "role": "assistant",
-                "content": first.text or "(nothing)",
-            }  # some services refuse an empty message
             self._service.ledger.add(asked_again=1)
             try:
-                turn = await self._turn(observation, [*self._messages, unusable, complaint])
+                turn = await self._turn(read, [*self._messages, {"role": "assistant", "content": text}, complaint])
             except _Unusable as second:
                 self._service.ledger.add(unusable_turns=1)
                 turn = second.text  # the game answers this mistake like any other
         self._messages.append({"role": "assistant", "content": turn})
-        return turn
+        return said(turn)
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
         self._messages += [

@@ -169,15 +169,9 @@ class Server:
                 web.post("/ping", self._ping),
                 web.post("/delete", self._delete),
                 web.post("/delete_session", self._delete),
-                web.get("/{env}/splits", self._splits),
-                web.post("/{env}/tasks", self._list_tasks),
-                web.post("/{env}/task_range", self._list_tasks),
-                web.post("/{env}/num_tasks", self._count_tasks),
-                web.post("/{env}/task", self._one_task),
-                web.get("/{env}/tools", self._tools),
-                web.get("/{env}/task_tools", self._task_tools),
-                web.get("/{env}/prompt", self._prompt),
-                web.get("/{env}/messages", self._messages),
+                web.get("/{env}/{what:splits|tools}", self._of_game),
+                web.post("/{env}/{what:tasks|task_range|num_tasks|task}", self._of_game),
+                web.get("/{env}/{what:task_tools|prompt|messages}", self._of_session),
                 web.post("/{env}/call", self._call),
             ]
         )
@@ -217,38 +211,34 @@ class Server:
             await session.end()
         return web.json_response({"sid": sid})
 
-    async def _splits(self, request: web.Request) -> web.Response:
-        self._game(request.match_info["env"])
-        return web.json_response([{"name": split, "type": split} for split in PURPOSES])
+    async def _of_game(self, request: web.Request) -> web.Response:
+        """What a game is, and its tasks."""
+        name, what = request.match_info["env"], request.match_info["what"]
+        game, body = self._game(name), await _body(request) if request.method == "POST" else Body()
+        answer: Any
+        match what:
+            case "splits":
+                answer = [{"name": split, "type": split} for split in PURPOSES]
+            case "tools":
+                seat = game.taskset.seats[game.parameters.seating.index("policy")]
+                answer = tools_of(game.taskset.load(self._all(name, "train")[0]), seat)
+            case "num_tasks":
+                answer = {"num_tasks": len(self._all(name, body.split))}
+            case "task":
+                answer = {"task": _spec(self._task_at(name, body)), "env_name": name}
+            case _:
+                tasks = self._all(name, body.split)[body.start : body.stop]
+                answer = {"tasks": [_spec(task) for task in tasks], "env_name": name}
+        return web.json_response(answer)
 
-    async def _list_tasks(self, request: web.Request) -> web.Response:
-        name, body = request.match_info["env"], await _body(request)
-        tasks = self._all(name, body.split)[body.start : body.stop]
-        return web.json_response({"tasks": [_spec(task) for task in tasks], "env_name": name})
-
-    async def _count_tasks(self, request: web.Request) -> web.Response:
-        body = await _body(request)
-        return web.json_response({"num_tasks": len(self._all(request.match_info["env"], body.split))})
-
-    async def _one_task(self, request: web.Request) -> web.Response:
-        name = request.match_info["env"]
-        return web.json_response({"task": _spec(self._task_at(name, await _body(request))), "env_name": name})
-
-    async def _tools(self, request: web.Request) -> web.Response:
-        name = request.match_info["env"]
-        game, task = self._game(name), self._all(name, "train")[0]
-        seat = game.taskset.seats[game.parameters.seating.index("policy")]
-        return web.json_response(tools_of(game.taskset.load(task), seat))
-
-    async def _task_tools(self, request: web.Request) -> web.Response:
-        return web.json_response(await self._session(request).tools())
-
-    async def _messages(self, request: web.Request) -> web.Response:
-        prompt = await self._session(request).prompt()
-        return web.json_response([{"role": m.role, "blocks": _blocks(m.text)} for m in prompt])
-
-    async def _prompt(self, request: web.Request) -> web.Response:
-        prompt = await self._session(request).prompt()
+    async def _of_session(self, request: web.Request) -> web.Response:
+        """What the policy may call, and what it reads first."""
+        session, what = self._session(request), request.match_info["what"]
+        if what == "task_tools":
+            return web.json_response(await session.tools())
+        prompt = await session.prompt()
+        if what == "messages":
+            return web.json_response([{"role": m.role, "blocks": _blocks(m.text)} for m in prompt])
         return web.json_response([block for message in prompt for block in _blocks(message.text)])
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
