@@ -63,7 +63,7 @@ class Door:
         app.add_routes([web.post("/v1/chat/completions", self._complete), web.get("/v1/models", self._models)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)  # a step's agents come all at once
         await site.start()
         return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import select
+import socket
 from contextlib import suppress
 from random import Random
 
@@ -156,6 +158,20 @@ async def idles(task, client):
 async def judges_nothing(task, client):
     await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}])
     return "good"
+
+
+async def crowds(task, client):
+    """Many clients connect before the door can look up, and one asks."""
+    clients = [socket.socket() for _ in range(300)]
+    for one in clients:
+        one.setblocking(False)
+        one.connect_ex((client.base_url.host, client.base_url.port))
+    connected = select.select([], clients, [], 0)[1]
+    for one in clients:
+        one.close()
+    assert len(connected) == len(clients)
+    assert client.timeout is None
+    return await _well_behaved(client)
 
 
 LEFT = []

@@ -160,6 +160,7 @@ def test_a_client_reads_the_log_probs_that_are_trained_on(play, tokenizer):
         ("fails", {}, "failed", None, "KeyError: ('a bug of the agent', '[key]')"),
         ("sleeps", {"seconds": 0.5}, "failed", None, "longer than 0.5 s"),
         ("idles", {}, "failed", None, "without asking"),
+        ("crowds", {}, "completed", 1.0, ""),
         ("hostile", {"count": 2}, "completed", 1.0, ""),
     ],
 )
