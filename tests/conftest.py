@@ -9,6 +9,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 import copy
 import signal
 import subprocess
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games import load_games
 from slim_rl.games.matching.parameters import Parameters
 from slim_rl.players.renderer import Renderer
+from slim_rl.sandbox import Sandbox, SandboxConfig
 from slim_rl.training.demonstrations import Demonstrations
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
@@ -51,6 +53,13 @@ class _ByFile(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
     return _ByFile(config, log)
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """It runs one program at a time."""
+    with closing(Sandbox(SandboxConfig(workers=1))) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="session")

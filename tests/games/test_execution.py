@@ -11,20 +11,13 @@ from slim_rl.core.game import Task
 from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
-from slim_rl.sandbox import Sandbox, SandboxConfig
+from slim_rl.sandbox import SandboxConfig
 from slim_rl.sandbox.grading import grade
 from slim_rl.sandbox.program import program_in
 from tests.games.conftest import BrokenSandbox, spoken
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
 PARAMETERS = Parameters(seconds=0.5, sandbox=SandboxConfig(workers=1))
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    made = Sandbox(SandboxConfig(workers=1))
-    yield made
-    made.close()
 
 
 def episode_of(game, reply):

@@ -3,7 +3,6 @@
 import pytest
 
 from fixtures.programs import determined, differing
-from slim_rl.games import game_parameters, load_games
 from slim_rl.games.prediction import Parameters
 from slim_rl.games.prediction.game import Prediction, agrees
 from slim_rl.games.prediction.tasks import PROMPT, PredictionTasks, _computed
@@ -97,7 +96,8 @@ def test_a_prediction_is_compared_as_text_or_as_a_plain_value(prediction, output
     assert agrees(prediction, output) == right
 
 
-def test_learnability_rewards_what_some_predict(tasks):
+def test_learnability_rewards_what_some_predict(taskset, tasks):
+    assert taskset.seats == ("author", "predictor") and taskset.study == "matches"
     parameters = Parameters(seating=("policy",) * 4, predictors=3, reward="learnability", sandbox=ONE)
     taskset = PredictionTasks(parameters, seed=0)
     assert taskset.seats == ("author", "predictor-1", "predictor-2", "predictor-3") and taskset.study == "accuracy"
@@ -150,9 +150,3 @@ def test_demonstrations_are_noisy(taskset):
     right = [d.closings[0] == str(_computed(t.state["program"])) for d, t in zip(predictors, tasks, strict=True)]
     assert 0.65 < sum(valid) / 300 < 0.85 and 0.3 < sum(right) / 300 < 0.55
     assert predictors[0].observations == ["What does this program print?\n" + tasks[0].state["program"]]
-
-
-def test_names():
-    games = load_games({"prediction": game_parameters("prediction", {})}, seed=0)
-    taskset = games["prediction"].taskset
-    assert taskset.seats == ("author", "predictor") and taskset.study == "matches"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.texts import read, texts
-from slim_rl.sandbox import Run, Sandbox, SandboxConfig, grading
+from slim_rl.sandbox import Run, Sandbox, grading
 from slim_rl.sandbox.grading import check, grade, parse_tests
 
 MBPP = Path(__file__).parents[2] / "data/mbpp/mbpp.jsonl"
@@ -82,13 +82,6 @@ CHEATS = {
     "ends the input": "def remove_Occ(s, ch): return s\nif False:\\",
     "returns its input": "def remove_Occ(s, ch): return s",
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    made = Sandbox(SandboxConfig(workers=1))
-    yield made
-    made.close()
 
 
 def graded(sandbox, program, assertions=ASSERTIONS, **kwargs):

@@ -22,13 +22,6 @@ from slim_rl.sandbox import Sandbox, SandboxConfig, local
 RUNS = 24
 
 
-@pytest.fixture(scope="module")
-def sandbox():
-    made = Sandbox(SandboxConfig(workers=1))
-    yield made
-    made.close()
-
-
 def run(sandbox, source, **kwargs):
     return asyncio.run(sandbox.run(source, **kwargs))
 
