@@ -21,7 +21,7 @@ def miniature(**changes: Any) -> Parameters:
     section's entry.
     """
     matching = dict(
-        size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=24, max_turns=20,
+        size=3, selection="stakes", seating=["policy", "scripted"], train_count=16, eval_count=8, max_turns=20,
     )  # fmt: skip
     asking = dict(
         references=["own-view", "bayes", "optimal"], human_references=["own-view"], transplant_games=4,

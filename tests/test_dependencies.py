@@ -12,7 +12,8 @@ import yaml
 
 from slim_rl.config import Config, checked, composed, load_config
 from stages.dependencies import SECTIONS, lines
-from tests.workspaces import copy_of, environment, fresh_copy, repro
+from tests.settings import merged
+from tests.workspaces import environment, fresh_copy
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"games": {"kuhn": {"seating": ["policy", "policy"]}}}
@@ -20,7 +21,7 @@ SMALL = {"games": {"kuhn": {"seating": ["policy", "policy"]}}}
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of our code, and changed(edit, parameters): the stages whose lists an edit of it changes."""
+    """A copy of our code, and listed(): the list of each stage."""
     for name in ("slim_rl", "stages"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(SMALL))
@@ -32,10 +33,6 @@ def tree(tmp_path):
         return {stage: (tmp_path / f"data/code/{stage}.txt").read_text().splitlines() for stage in SECTIONS}
 
     return tmp_path, listed
-
-
-def changed(before, after):
-    return {stage for stage in SECTIONS if before[stage] != after[stage]}
 
 
 def write(path: Path, text: str) -> None:
@@ -54,19 +51,14 @@ def test_new_folders_and_comments_change_nothing_and_a_game_only_what_plays_it(t
         path.write_text(path.read_text() + "\n# A comment.\n")
     for path in (package / "games/tictactoe/__init__.py", package / "studies/asking/plan.py"):
         path.write_text(path.read_text() + "\nA = 1\n")
-    assert changed(before, listed()) == set()
-    game = package / "games/kuhn/__init__.py"
+    assert listed() == before
+    game, template = package / "games/kuhn/__init__.py", package / "studies/matches/report.html.j2"
     game.write_text(game.read_text() + "\nA = 1\n")
-    after = listed()
-    assert changed(before, after) == set(SECTIONS)
-    [line] = set(after["train"]) - set(before["train"])
-    assert line.startswith("module slim_rl.games.kuhn ")
-    template = package / "studies/matches/report.html.j2"
     template.write_text("Hello.")
-    assert changed(after, listed()) == {"analyze"}
-
-
-RETRAIN = {"base_model", "train", "evaluate", "analyze"}
+    after = listed()
+    differ = {stage: {line.split()[1] for line in set(after[stage]) - set(before[stage])} for stage in SECTIONS}
+    page = str(template.relative_to(folder))
+    assert differ == {stage: {"slim_rl.games.kuhn", *[page] * (stage == "analyze")} for stage in SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +77,6 @@ RETRAIN = {"base_model", "train", "evaluate", "analyze"}
 )
 def test_a_parameter_belongs_to_the_stages_that_read_it(change, stages, monkeypatch):
     monkeypatch.setattr("stages.dependencies.dependencies", lambda names: [])  # code, which stays the same
-    from tests.settings import merged
-
     base = merged(SMALL, {"services": {"s": {"model": "m"}}})
     one, other = (Config.model_validate(values) for values in (base, merged(base, change)))
     assert {stage for stage in SECTIONS if lines(stage, one) != lines(stage, other)} == stages
@@ -102,20 +92,19 @@ def test_held_out_tasks_belong_to_training_where_slime_evaluates_on_them(monkeyp
     assert lines("train", one) != lines("train", other) and lines("base_model", one) == lines("base_model", other)
 
 
-@pytest.mark.parametrize("stage", SECTIONS)
-def test_every_module_and_package_that_a_stage_imports_is_listed(stage, monkeypatch):
+@pytest.mark.parametrize(("stage", "part"), [("train", None), ("evaluate", "plan"), ("analyze", "reporting")])
+def test_every_module_and_package_that_a_stage_imports_is_listed(stage, part, monkeypatch):
     monkeypatch.chdir(ROOT)
-    parts = {"evaluate": "plan", "analyze": "reporting"}
     code = (
         f"import sys, json, stages.{stage} as s\nfrom slim_rl.config import composed, checked\n"
         "from slim_rl.games import load_games\nload_games(checked(composed(), '').games, 0)\n"
-        f"part = {parts.get(stage)!r}\nif part:\n    from slim_rl.studies import load_study; load_study('asking', part)\n"
+        f"part = {part!r}\nif part:\n    from slim_rl.studies import load_study; load_study('asking', part)\n"
         "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('slim_rl', 'stages')]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
-    if stage not in parts:  # what a study's parameters allow does not change what is trained
+    if part is None:  # what a study's parameters allow does not change what is trained
         loaded = {name for name in loaded if not name.startswith("slim_rl.studies.asking")}
     listed = {line.split()[1] for line in lines(stage, checked(composed(), "")) if line.startswith("module ")}
     assert loaded - listed == set()
@@ -148,17 +137,6 @@ def test_files_and_functions_that_the_parameters_name_are_listed(tmp_path, monke
     before = lines("games", config)
     tasks.write_text(tasks.read_text() + "\n")
     assert lines("games", config) != before
-
-
-@pytest.mark.slow
-@pytest.mark.pipeline
-def test_after_a_new_game_and_study_dvc_runs_no_stage_but_code(finished, tmp_path):
-    copy = copy_of(finished, tmp_path / "copy")
-    write(copy / "slim_rl/games/chess/__init__.py", "PIECES = 32\n")
-    write(copy / "slim_rl/studies/luck/plan.py", "LUCK = 1\n")
-    again = repro(copy).stdout
-    assert "Running stage 'code'" in again and again.count("Running stage") == 1
-    assert again.count("didn't change, skipping") == len(SECTIONS)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import yaml
 
 from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
-from slim_rl.engines.local import LocalEngine
 from tests.settings import miniature
 
 ROOT = Path(__file__).parents[1]
@@ -106,9 +105,3 @@ def test_the_sentence_reaches_the_user_with_exit_code_1_and_nothing_is_written(t
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("error: params.yaml: games.matching.size is 99: Input should be less than or equal to 8.\n")
     assert not (tmp_path / "data").exists()
-
-
-def test_a_model_that_the_local_engine_cannot_sample_from(model):
-    model.config.model_type = "mamba"
-    with pytest.raises(UserError, match="cannot sample from a 'mamba' model"):
-        LocalEngine(model)

@@ -21,6 +21,7 @@ SMALL = {
     "games.matching.eval_count": 24,
     "studies.asking.references": ["own-view", "asks-all-random"],
     "studies.asking.transplant_games": 8,
+    "studies.asking.transfer_games": 4,
     "studies.asking.human_references": [],
 }
 

@@ -51,8 +51,13 @@ def test_the_report_and_the_metrics_are_there(finished):
     assert metrics["human_boards"]["humans"]["reward"] == pytest.approx(0.924, abs=0.001)
 
 
-def test_a_second_run_does_nothing(finished):
-    again = repro(finished).stdout
+def test_a_second_run_does_nothing_also_after_a_new_game_and_study(finished, tmp_path):
+    copy = copy_of(finished, tmp_path / "copy")
+    for name in ("games/chess/__init__.py", "studies/luck/plan.py"):
+        path = copy / "slim_rl" / name
+        path.parent.mkdir()
+        path.write_text("LUCK = 1\n")
+    again = repro(copy).stdout
     assert "Running stage 'code'" in again and again.count("Running stage") == 1
     assert again.count("didn't change, skipping") == 5
 

@@ -101,7 +101,6 @@ ENTRY_POINTS = {
     "dvc": ["dvc", "repro"],
     "make repro": [sys.executable, "-m", "stages.run"],
     "pipeline": [sys.executable, "-m", "flows.pipeline"],
-    "evaluation": [sys.executable, "-m", "flows.evaluation"],
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import stages.run
 from slim_rl.config import RUN, load_config
 from slim_rl.core.errors import UserError
 from slim_rl.players.config import Price
@@ -19,6 +20,8 @@ from stages import clean, code, games
 from stages.workspace import composed_run, sole_run
 
 ROOT = Path(__file__).parents[1]
+WHO = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+REPOSITORY = f"git init -q && git {' '.join(WHO)} commit -q --allow-empty -m 0"
 ORIGINAL = "games: {kuhn: {seating: [policy, policy]}}  # mine\ntrain: {steps: 3}\n"
 
 
@@ -96,11 +99,7 @@ def fake_dvc(workspace, monkeypatch):
     repository."""
 
     def make(then: str) -> None:
-        subprocess.run(
-            "git rev-parse -q HEAD || { git init -q && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m 0; }",
-            shell=True,
-            check=True,
-        )
+        subprocess.run(f"git rev-parse -q HEAD || {{ {REPOSITORY}; }}", shell=True, check=True)
         (workspace / "bin").mkdir()
         script = workspace / "bin/dvc"
         script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp run.yaml seen.yaml\n{then}\n')
@@ -110,55 +109,59 @@ def fake_dvc(workspace, monkeypatch):
     return make
 
 
-def run(*arguments: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "stages.run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """run(*arguments): gives the exit code or sentence of `stages.run`, and what it printed."""
+
+    def start(*arguments: str) -> tuple[int | str, str]:
+        monkeypatch.setattr(sys, "argv", ["run", *arguments])
+        code = 0
+        try:
+            stages.run.main()
+        except SystemExit as end:
+            code = end.code
+        return code, capfd.readouterr().out
+
+    return start
 
 
-def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspace, fake_dvc):
+def test_the_command_runs_dvc_with_the_profile_and_returns_its_exit_code(workspace, fake_dvc, run):
     fake_dvc("exit 3")
-    process = run("kuhn", "--set", "train.steps=10 slime.arguments=[a, b]", "--dvc=--force train")
-    process.communicate()
-    assert process.returncode == 3
-    assert (workspace / "arguments").read_text() == "repro --force train\n"
+    code, _ = run("kuhn", "--set", "train.steps=10 slime.arguments=[a, b]", "--dvc=--force train")
+    assert code == 3 and (workspace / "arguments").read_text() == "repro --force train\n"
     seen = yaml.safe_load((workspace / "seen.yaml").read_text())
     assert seen["train"]["steps"] == 10 and seen["train"]["games_per_step"] == 64
     assert seen["slime"]["arguments"] == ["a", "b"]
-    process = run("--set", "seed=1", "--experiment", "seed-1")
-    process.communicate()
+    run("--set", "seed=1", "--experiment", "seed-1")
     assert (workspace / "arguments").read_text() == "exp run --temp --name seed-1\n"
     assert yaml.safe_load((workspace / "seen.yaml").read_text())["seed"] == 1
 
 
-def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(workspace, fake_dvc):
+def test_an_experiment_that_has_finished_is_not_run_again_nor_overwritten(workspace, fake_dvc, run):
     """So `make seeds`, started again, goes on with the seeds that are missing."""
     git = partial(subprocess.run, check=True, capture_output=True, text=True)
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     git(["git", "init", "-q"])
     git(["git", "add", "params.yaml"])
-    git(["git", *identity, "commit", "-qm", "begin"])
+    git(["git", *WHO, "commit", "-qm", "begin"])
     head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
     ref = f"refs/exps/{head[:2]}/{head[2:]}/seed-1"
     # As DVC keeps an experiment: a commit with a lock that has the digests of the stages' outputs.
     lock = 'echo "stages: {code: {outs: [{path: run.yaml, md5: $(md5sum < run.yaml | cut -c1-32)}]}}" > dvc.lock'
-    commit = f"git {' '.join(identity)} commit-tree $(git write-tree) -p HEAD -m made"
+    commit = f"git {' '.join(WHO)} commit-tree $(git write-tree) -p HEAD -m made"
     fake_dvc(f"{lock}\ngit add params.yaml dvc.lock\ngit update-ref {ref} $({commit})\ngit reset -q\nrm dvc.lock")
-    assert run("--set", "seed=1", "--experiment", "seed-1").wait(60) == 0
+    experiment = "--set", "seed=1", "--experiment", "seed-1"
+    assert run(*experiment)[0] == 0
     (workspace / "arguments").unlink()
     (workspace / "notes.md").write_text("No run reads this.")
     git(["git", "add", "notes.md"])
-    process = run("--set", "seed=1", "--experiment", "seed-1")
-    told, _ = process.communicate()
-    assert process.returncode == 0 and "seed-1 has finished already" in told
-    assert not (workspace / "arguments").exists()
-    process = run("--set", "seed=1", "--set", "train.steps=9", "--experiment", "seed-1")
-    _, told = process.communicate()
-    assert process.returncode == 1 and "There is an experiment seed-1 with other code or parameters" in told
+    code, told = run(*experiment)
+    assert code in (0, None) and "seed-1 has finished already" in told
+    code, _ = run("--set", "train.steps=9", *experiment)
+    assert "There is an experiment seed-1 with other code or parameters" in code
     assert not (workspace / "arguments").exists()
 
 
-def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(workspace, fake_dvc, monkeypatch):
+def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(workspace, fake_dvc, run, monkeypatch):
     """DVC runs it in a folder of its own, which it removes at the end; another one after a kill."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     code = (
@@ -166,7 +169,7 @@ def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(
         "(ledgers() / 'partner').mkdir(parents=True); (work_root() / 'train/0123').mkdir(parents=True)"
     )
     fake_dvc(f'mkdir temporary && cd temporary && {sys.executable} -c "{code}" && cd .. && rm -r temporary')
-    assert run("--experiment", "seed-1").wait(60) == 0
+    assert run("--experiment", "seed-1")[0] == 0
     assert (workspace / ".work/services/partner").is_dir() and (workspace / ".work/train/0123").is_dir()
 
 
@@ -174,7 +177,7 @@ SURROUNDINGS = {
     "no git": ("mkdir .dvc", [], "is no git repository.* core.no_scm true"),
     "no commit": ("git init -q", ["--experiment", "a"], "needs a commit .* git says: fatal"),
     "another user's": (
-        "git init -q && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m 0 && chown -R 65534 .",
+        f"{REPOSITORY} && chown -R 65534 .",
         ["--experiment", "a"],
         "git says: .*dubious ownership.* safe.directory",
     ),
@@ -182,20 +185,19 @@ SURROUNDINGS = {
 
 
 @pytest.mark.parametrize("case", SURROUNDINGS)
-def test_what_git_lacks_is_told_in_a_sentence(workspace, case, monkeypatch):
+def test_what_git_lacks_is_told_in_a_sentence(run, case, monkeypatch):
     command, arguments, sentence = SURROUNDINGS[case]
     if "chown" in command and os.geteuid() != 0:
         pytest.skip("only root can give files away")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     subprocess.run(command, shell=True, check=True)
-    process = run(*arguments)
-    _, told = process.communicate()
-    assert process.returncode == 1 and re.fullmatch(rf"error: .*{sentence}.*\n", told), told
+    code, _ = run(*arguments)
+    assert re.fullmatch(rf"error: .*{sentence}.*", str(code)), code
 
 
 def test_an_interrupted_run_ends_dvc(workspace, fake_dvc):
     fake_dvc("trap 'sleep 0.5; touch ended; exit 1' TERM\nsleep 60 & wait")
-    process = run("kuhn")
+    process = subprocess.Popen([sys.executable, "-m", "stages.run", "kuhn"], stderr=subprocess.PIPE, text=True)
     while not (workspace / "seen.yaml").exists():
         time.sleep(0.05)
     process.terminate()
@@ -205,28 +207,26 @@ def test_an_interrupted_run_ends_dvc(workspace, fake_dvc):
 
 
 def test_make_clean_shows_sizes_and_costs_and_removes_only_when_told(workspace, monkeypatch, capsys):
+    def told_by(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["clean", *words])
+        clean.main()
+        return capsys.readouterr().out
+
     experiments = workspace / ".dvc/tmp/exps/standalone"
     killed, paying = experiments / "tmp0123", experiments / "tmp4567"
     killed.mkdir(parents=True)
     (paying / ".work/services").mkdir(parents=True)
     (paying / ".work/services/partner.jsonl").touch()
     folder, paid = workspace / ".work/evaluate/0123", workspace / ".work/services/partner.jsonl"
-    Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123").begin(1_000_000, 0).answered(
-        1_000_000, 0, 0
-    )
+    ledger = Ledger(paid, Price(prompt=2, cached_prompt=0.5, completion=8), "evaluate/0123")
+    ledger.begin(1_000_000, 0).answered(1_000_000, 0, 0)
     folder.mkdir(parents=True)
     (folder / "shard").write_bytes(bytes(3_000_000))
-    monkeypatch.setattr(sys, "argv", ["clean"])
-    clean.main()
-    told = capsys.readouterr().out
+    told = told_by()
     assert "3.0 MB  $    0.00" in told and ".work/evaluate/0123" in told and "Nothing was removed" in told
     assert "0.0 MB  $    2.00" in told and ".work/services/partner.jsonl" in told
     assert folder.exists() and paid.exists()
-    monkeypatch.setattr(sys, "argv", ["clean", "--yes"])
-    clean.main()
-    told = capsys.readouterr().out
+    told = told_by("--yes")
     assert "Removed 3.0 MB that cost $0.00." in told and not folder.exists() and not killed.exists() and paying.exists()
     assert "Kept paid replies, 0.0 MB that cost $2.00" in told and paid.exists()
-    monkeypatch.setattr(sys, "argv", ["clean", "--yes", "--paid"])
-    clean.main()
-    assert "Removed 0.0 MB that cost $2.00." in capsys.readouterr().out and not paid.exists() and not paying.exists()
+    assert "Removed 0.0 MB that cost $2.00." in told_by("--yes", "--paid") and not paid.exists() and not paying.exists()

@@ -8,18 +8,11 @@ import pytest
 import yaml
 
 from slim_rl.config import Config
+from tests.test_write_a_game import TINY
 
 GUIDE = Path(__file__).parents[1].joinpath("docs/write-a-study.md").read_text(encoding="utf-8")
 STUDY, GAME = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 [PARAMETERS] = re.findall(r"^```yaml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-TINY = {
-    "threads": 1,
-    "games": {"sums": {"train_count": 16, "eval_count": 16}},
-    "studies": {"turns": {"samples": 3}},
-    "model": {"layers": 1, "hidden_size": 32, "context_tokens": 512, "turn_tokens": 32},
-    "warmstart": {"demonstrations": 96, "batch": 8, "warmup_steps": 2},
-    "train": {"steps": 2, "games_per_step": 4, "samples_per_game": 4, "filters": ["no_failed_episode"]},
-}
 
 
 @pytest.fixture
@@ -38,7 +31,8 @@ def test_the_study_has_at_most_80_lines_and_the_guide_300_words(workspace):
 
 @pytest.mark.slow
 def test_a_study_outside_of_the_repository_goes_from_games_to_the_report(workspace, run_stage):
-    Path("params.yaml").write_text(yaml.safe_dump(TINY))
+    games, studies = {"sums": {"train_count": 16, "eval_count": 16}}, {"turns": {"samples": 3}}
+    Path("params.yaml").write_text(yaml.safe_dump({"games": games, "studies": studies, **TINY}))
     for stage in ("games", "base_model", "train", "evaluate", "analyze"):
         run_stage(stage)
     metrics = json.loads(Path("reports/metrics.json").read_text())

@@ -1,6 +1,8 @@
 """Fresh copies of the repository to run the pipeline in, as a user would."""
 
+import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,10 @@ import yaml
 from tests.settings import merged
 
 ROOT = Path(__file__).parents[1]
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["stages.base_model", "stages.train", "stages.evaluate"]
+)  # their imports take ten seconds
 
 
 def fresh_copy(folder: Path, parameters: dict) -> Path:
@@ -44,3 +50,20 @@ def environment() -> dict[str, str]:
 def repro(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["dvc", "repro", *arguments]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+
+
+def start_stage(stage: str, folder: Path) -> multiprocessing.Process:
+    """A stage in a process of its own, whose imports are those of a process that all of these are forked from. What it
+    says goes to `said.txt`."""
+    process = _FORKS.Process(target=_run_stage, args=(stage, folder))
+    process.start()
+    return process
+
+
+def _run_stage(stage: str, folder: Path) -> None:
+    os.chdir(folder)
+    with open("said.txt", "w") as said:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+    sys.argv = [stage]
+    runpy.run_module(f"stages.{stage}", run_name="__main__", alter_sys=True)

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import chdir
 from functools import partial
@@ -21,7 +19,7 @@ from slim_rl.runtime import team as team_module
 from slim_rl.runtime.team import Team, run_as_team
 from stages import base_model, games
 from tests.settings import tiny
-from tests.workspaces import ROOT, copy_of, environment
+from tests.workspaces import copy_of, start_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.pipeline]
 
@@ -38,23 +36,28 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def workspace(made, tmp_path):
-    return copy_of(made, tmp_path / "one")
+@pytest.fixture(scope="module")
+def two(made):
+    """A copy in which two processes have trained; and what they said."""
+    folder = copy_of(made, made.parent / "two")
+    write(folder, 2)
+    code, said = ended(start_stage("train", folder), folder)
+    assert code == 0, said
+    return folder, said
 
 
-def write(folder, processes, **changes):
-    train = {"steps": 3, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001, **changes}
+def write(folder, processes):
+    train = {"steps": 4, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001}
     train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_minutes": 0}
-    warmstart = {"demonstrations": 321}  # the last step has one alone
+    warmstart = {"demonstrations": 81}  # the last step has one alone
     parameters = tiny("kuhn", train=train, warmstart=warmstart, processes=processes)
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
 
 
-def start(stage, folder):
-    command = [sys.executable, "-m", f"stages.{stage}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=folder, env={**environment(), "PYTHONPATH": str(ROOT)}, **pipes)
+def ended(process, folder):
+    """The exit code of a stage, and what it said."""
+    process.join(timeout=300)
+    return process.exitcode, (folder / "said.txt").read_text()
 
 
 def weights(folder):
@@ -75,58 +78,52 @@ def test_a_share_has_its_part_of_the_cost():
     assert Team().share(costs, float) == costs
 
 
-def test_two_processes_imitate_play_and_learn_as_one_does(workspace, run_stage, monkeypatch):
-    two = copy_of(workspace, workspace.parent / "two")
-    write(two, 2)
-    monkeypatch.chdir(workspace)
+def test_two_processes_imitate_play_and_learn_as_one_does(made, two, tmp_path, run_stage, monkeypatch):
+    one, (two, said) = copy_of(made, tmp_path / "one"), two
+    monkeypatch.chdir(one)
     run_stage("train")
-    trained = start("train", two)
-    assert trained.communicate()[0].count("training:") and trained.returncode == 0
+    assert said.count("training:")
     alone, shared = (
-        {episode.episode_id: episode for episode in read_episodes(folder / "data/rollouts")}
-        for folder in (workspace, two)
+        {episode.episode_id: episode for episode in read_episodes(folder / "data/rollouts")} for folder in (one, two)
     )
     assert alone.keys() == shared.keys()
     first = [name for name, episode in alone.items() if episode.step == 0]
     assert [alone[name].turns for name in first] == [shared[name].turns for name in first]
-    assert distance(workspace / "models/trained", two / "models/trained", workspace / "models/base") < 0.05
+    assert distance(one / "models/trained", two / "models/trained", one / "models/base") < 0.05
 
-    assert start("base_model", two).wait() == 0
-    assert distance(workspace / "models/base", two / "models/base") < 0.01
+    two = copy_of(two, tmp_path / "two")
+    assert ended(start_stage("base_model", two), two)[0] == 0
+    assert distance(one / "models/base", two / "models/base") < 0.01
 
-    evaluated = start("evaluate", two)
-    assert "trained-against-random: 100%" in evaluated.communicate()[0] and evaluated.returncode == 0
+    code, said = ended(start_stage("evaluate", two), two)
+    assert "trained-against-random: 100%" in said and code == 0
     played = [episode.episode_id for episode in read_episodes(two / "data/episodes")]
     assert len([name for name in played if "trained-against-random" in name]) > 1
     assert len(played) == len(set(played))
 
 
-def kill(place, folder):
-    """Start training in `folder` and kill the process at `place` once it has saved; returns what the first one said."""
-    training = start("train", folder)
-    while not list(folder.glob(".work/train/*/state.pt")):
-        assert training.poll() is None
+def kill(place, folder, saved):
+    """Start training in `folder` and kill the process at `place` once this file is there; returns what the first one said."""
+    training = start_stage("train", folder)
+    while not (list(folder.glob(f".work/train/*/{saved}")) and psutil.Process(training.pid).children()):
+        assert training.is_alive()
         time.sleep(0.05)
     [other] = psutil.Process(training.pid).children()
     os.kill((training.pid, other.pid)[place], signal.SIGKILL)
-    said = training.communicate(timeout=60)[0]
+    _, said = ended(training, folder)
     psutil.wait_procs([other], timeout=10)
     assert not other.is_running()
     return said
 
 
-def test_a_killed_first_process_takes_the_other_with_it_and_the_run_goes_on(workspace):
-    write(workspace, 2, steps=8)
-    whole = copy_of(workspace, workspace.parent / "whole")
-    assert start("train", whole).wait() == 0
-    kill(0, workspace)
-    assert start("train", workspace).wait() == 0
-    assert torch.equal(weights(workspace / "models/trained"), weights(whole / "models/trained"))
-
-
-def test_where_another_process_is_killed_the_first_says_so(workspace):
-    write(workspace, 2, steps=100)
-    assert "\nerror: One of the 2 processes died with exit code -9;" in kill(1, workspace)
+def test_where_a_process_is_killed_the_other_ends_too_and_the_run_goes_on(made, two, tmp_path):
+    folder = copy_of(made, tmp_path / "killed")
+    write(folder, 2)
+    told = kill(1, folder, "state.pt")
+    assert "\nerror: One of the 2 processes died with exit code -9;" in told
+    kill(0, folder, "rollouts/step-00001")
+    assert ended(start_stage("train", folder), folder)[0] == 0
+    assert torch.equal(weights(folder / "models/trained"), weights(two[0] / "models/trained"))
 
 
 async def _fails(team, error, rank, gathered):
