@@ -71,9 +71,9 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "rollout-max-context-len": model.context_tokens,
         "custom-config-path": folder / files.HOOKS,
         "custom-generate-function-path": "slim_rl.slime.generate.generate",
-        "dynamic-sampling-filter-path": "slim_rl.slime.filters.keep_group",
-        "custom-reward-post-process-path": "slim_rl.slime.advantages.normalise_rewards",
-        "custom-advantage-function-path": "slim_rl.slime.advantages.token_advantages",
+        "dynamic-sampling-filter-path": "slim_rl.slime.groups.keep_group",
+        "custom-reward-post-process-path": "slim_rl.slime.groups.normalise_rewards",
+        "custom-advantage-function-path": "slim_rl.slime.groups.token_advantages",
         "custom-rollout-log-function-path": "slim_rl.slime.logs.log_rollout",
         "custom-eval-rollout-log-function-path": "slim_rl.slime.logs.log_evaluation",
         "router-policy": "consistent_hashing",
@@ -119,7 +119,7 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         "attention-backend": "flash",
     }
     if any(game.reward_function and game.reward_function.scope == "group" for game in parameters.games.values()):
-        flags |= {"group-rm": True, "custom-rm-path": "slim_rl.slime.rewards.judge_group"}
+        flags |= {"group-rm": True, "custom-rm-path": "slim_rl.slime.groups.judge_group"}
     if slime.mode == "fully_async":
         flags |= {"rollout-function-path": "slim_rl.slime.fully_async.generate_rollout"}
     if slime.evaluate_every:

@@ -13,7 +13,6 @@ from slime.rollout import sglang_rollout
 from slime.utils.processing_utils import load_tokenizer
 
 from slim_rl.core.episode import Episode
-from slim_rl.core.player import Player
 from slim_rl.engines.engine import Engine
 from slim_rl.engines.sglang import SGLangEngine
 from slim_rl.games import NamedGame, load_games
@@ -22,8 +21,6 @@ from slim_rl.players.services import Services, ledgers
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Seating, checkpoint_makers, service_makers
 from slim_rl.slime.folder import PARAMETERS
 from slim_rl.slime.parameters import RunParameters
-
-Wrap = Callable[[Player, str], Player]
 
 
 class Context:
@@ -78,11 +75,13 @@ class Context:
         slime = self.parameters.slime
         return SGLangEngine(url, context_tokens, slime.retry_seconds, slime.request_timeout_seconds)
 
-    def seating(self, engine: Engine, sampling_params: Mapping[str, Any], wrap: Wrap) -> Seating:
-        """Plays requests with the policy in `engine`; `wrap` gets each player that is a service, and its name."""
+    def seating(
+        self, engine: Engine, sampling_params: Mapping[str, Any], wrap: Callable[[str, PlayerMaker], PlayerMaker]
+    ) -> Seating:
+        """Plays requests with the policy in `engine`; `wrap` gets the name of each service and what makes its player."""
         temperature = sampling_params.get("temperature", 1.0)
         policy = PolicyRules(self._renderer, self.parameters.model.turn_tokens, temperature).maker(engine)
-        services = {name: _wrapped(name, maker, wrap) for name, maker in self._services.items()}
+        services = {name: wrap(name, maker) for name, maker in self._services.items()}
         seed = sampling_params.get("sampling_seed", self.parameters.seed)
         return Seating(self._games, {**self._frozen, **services, "policy": policy}, seed)
 
@@ -132,10 +131,6 @@ class Context:
     @property
     def _players(self) -> set[str]:
         return {name for game in self.parameters.games.values() for name in game.seating}
-
-
-def _wrapped(name: str, maker: PlayerMaker, wrap: Wrap) -> PlayerMaker:
-    return lambda seat: wrap(maker(seat), name)
 
 
 class Streak:

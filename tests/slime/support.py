@@ -25,6 +25,7 @@ from slim_rl.runtime.process import end, wait_until
 from slim_rl.slime import folder as files
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.source import NEEDED
 from tests.babbler import Babbler
 from tests.fake_time import run_in_fake_time
 from tests.settings import merged
@@ -69,6 +70,13 @@ QWEN = {
     "tie_word_embeddings": False,
 }
 """What a checkpoint's config.json says of its shape."""
+
+
+def write_source(folder, **scripts):
+    """What stands in for SLIME's source: files with what the hooks use, and these scripts."""
+    for name, text in {**NEEDED, **scripts}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 # Processes
@@ -307,7 +315,7 @@ def converted(args, samples):
     manager = object.__new__(RolloutManager.__ray_metadata__.modified_class)
     manager.args = args
     manager.custom_convert_samples_to_train_data_func = None
-    manager.custom_reward_post_process_func = load_function("slim_rl.slime.advantages.normalise_rewards")
+    manager.custom_reward_post_process_func = load_function("slim_rl.slime.groups.normalise_rewards")
     return manager._convert_samples_to_train_data(samples)
 
 

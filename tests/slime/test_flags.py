@@ -27,7 +27,7 @@ from slim_rl.slime.model_arguments import config_arguments, script_arguments
 from slim_rl.slime.parameters import RunParameters
 from stages import base_model
 from tests.slime.checkpoints import qwen_checkpoint
-from tests.slime.support import ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
+from tests.slime.support import PARAMETERS, ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
 
 FILES = [path for path in sorted((ROOT / "conf").glob("*gpu*.yaml")) if "backend: local" not in path.read_text()]
 PROFILES = [None, *(path.stem for path in FILES)]
@@ -61,10 +61,6 @@ def left_over(flags):
     """What neither SLIME's own parser nor the router's takes; SLIME reads it by Megatron's and SGLang's."""
     flags[flags.index("--router-policy") + 1] = "manual"  # the name of the policy in the router on PyPI
     return [flag for flag in parsers().parse_known_args(flags)[1] if flag.startswith("--")]
-
-
-def test_there_are_nine_profiles():
-    assert len(PROFILES) == 1 + 9 and set(KEYED) < set(PROFILES)
 
 
 @pytest.fixture
@@ -240,3 +236,24 @@ def pairs(words):
         else:
             found[last] = word
     return found
+
+
+HOOKS = (
+    "custom-generate-function-path",
+    "dynamic-sampling-filter-path",
+    "custom-rollout-log-function-path",
+    "custom-eval-rollout-log-function-path",
+    "custom-reward-post-process-path",
+)
+
+
+def test_our_hooks_keep_slimes_contracts(base, tmp_path):
+    """Its contract tests, `tests/plugin_contracts`."""
+    flags = arguments(RunParameters.of(Config.model_validate(PARAMETERS)), base, tmp_path)
+    hooks = {
+        f"SLIME_CONTRACT_{option.upper().replace('-', '_')}": flags[flags.index(f"--{option}") + 1] for option in HOOKS
+    }
+    env = {**os.environ, **hooks, "PYTHONPATH": f"{SLIME_DIR}:{ROOT}"}
+    command = [sys.executable, "-m", "pytest", "-rA", "tests/plugin_contracts"]
+    run = subprocess.run(command, cwd=SLIME_DIR, env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-5000:]

@@ -16,16 +16,14 @@ from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import PlayerFailed, UserError
 from slim_rl.core.message import said
 from slim_rl.core.player import Player, ScriptedPlayer
-from slim_rl.engines.engine import Generation
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward import Parameters
 from slim_rl.rollout.shards import read_episodes, read_frame
 from slim_rl.runtime.journal import read_lines
-from slim_rl.slime import advantages, context, logs
+from slim_rl.slime import context, logs
 from slim_rl.slime.context import Context
-from slim_rl.slime.filters import keep_group
 from slim_rl.slime.generate import generate
-from slim_rl.slime.rewards import judge_group
+from slim_rl.slime.groups import STATE, judge_group, keep_group, normalise_rewards
 from slim_rl.slime.samples import Played
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
@@ -377,48 +375,6 @@ def test_the_calculator_and_an_environment_are_played_as_on_the_local_backend(tm
         assert server.counts()["open"] == []
 
 
-SAID = {
-    "Write f": "def f(x):\n    return x\nprint(f(1))",
-    "Write a program": "print(6 * 7)",
-    "What does": "42",
-}
-
-
-class Saying:
-    """Says what belongs to the beginning of its prompt."""
-
-    max_context_tokens = 10_000
-
-    def __init__(self, tokenizer):
-        self._tokenizer = tokenizer
-
-    async def generate(self, input_ids, sampling):
-        read = self._tokenizer.decode(input_ids)
-        text = next(text for asked, text in SAID.items() if asked in read)
-        ids = [*self._tokenizer.encode(text, add_special_tokens=False), sampling.stop_token_ids[0]]
-        return Generation(ids, [-0.5] * len(ids), "stop")
-
-
-@pytest.mark.parametrize(
-    ("game", "seating", "rewards"),
-    [("execution", ["policy"], [1.0]), ("prediction", ["policy", "policy"], [-1.0, 1.0])],
-)
-def test_programs_are_run_graded_and_trained_on(game, seating, rewards):
-    tokenizer = small_tokenizer({"assistant\n", "user\n", *SAID.values()})
-    parameters = {game: {"seating": seating}}
-    [named] = load_games({game: game_parameters(game, parameters[game])}, seed=0).values()
-    task = next(named.taskset.tasks("train", 1))
-    engine = SGLangShaped(tokenizer, 0, engine=Saying(tokenizer))
-    games = {"matching": None, **parameters}
-    with slime(tokenizer, engine, context_tokens=1000, games=games, model={"turn_tokens": 64}) as args:
-        played = play(args, sample_of(task, game=game), run=asyncio.run, max_new_tokens=64)
-    samples = played if isinstance(played, list) else [played]
-    assert [sample.reward for sample in samples] == rewards
-    for sample, (asked, ids, _) in zip(samples, engine.asked, strict=True):
-        assert sample.status == Sample.Status.COMPLETED and sample.tokens == asked + ids
-        assert sample.loss_mask == [1] * len(ids)
-
-
 def test_two_policies_give_two_samples_of_one_rollout(tokenizer, tasks):
     engine = SGLangShaped(tokenizer, 2)
     with slime(tokenizer, engine, games=SELF_PLAY) as args:
@@ -567,7 +523,7 @@ def test_advantages_are_per_game_and_per_seat_and_without_the_failed(tokenizer):
         sample_with(0.0, group=1, status="failed"),
     ]  # fmt: skip
     with slime(tokenizer, SGLangShaped(tokenizer, 1), train={"divide_by_std": False}) as args:
-        raw, values = advantages.normalise_rewards(args, samples)
+        raw, values = normalise_rewards(args, samples)
     assert raw == [0.0, 10.0, 1.0, 12.0, 5.0, 7.0, 0.0]
     assert values == [-0.5, -1.0, 0.5, 1.0, -1.0, 1.0, 0.0]
 
@@ -585,10 +541,10 @@ def test_an_estimators_state_is_the_local_backends_and_outlives_a_restart(kuhn_r
 
     def normalised(number):
         kuhn_run.logged_rollout_id = number
-        return advantages.normalise_rewards(kuhn_run, rollouts[number])[1]
+        return normalise_rewards(kuhn_run, rollouts[number])[1]
 
     assert [normalised(n) for n in range(3)] == [pytest.approx(values) for values in expected]
-    lines = list(read_lines(tmp_path / advantages.STATE))
+    lines = list(read_lines(tmp_path / STATE))
     assert [line["rollout"] for line in lines] == [0, 1, 2]
     assert [line["state"] for line in lines] == [pytest.approx(state) for state in states]
     assert set(states[-1]) == {"kuhn/first", "kuhn/second"} and all(states[-1].values())

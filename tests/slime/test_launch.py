@@ -36,7 +36,7 @@ from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import NEEDED, TESTED, check_source
 from slim_rl.training.checkpoint import save_model
 from tests.settings import merged
-from tests.slime.support import QWEN, ROOT
+from tests.slime.support import QWEN, ROOT, write_source
 
 MATCHING = {"matching": {"seating": ["policy", "scripted"]}}
 KUHN = {"kuhn": {"seating": ["policy", "policy"]}}
@@ -66,10 +66,7 @@ for step in range(last + 1):
 def workspace(tmp_path, monkeypatch):
     (tmp_path / "models/base").mkdir(parents=True)
     (tmp_path / "models/base/config.json").write_text(json.dumps(QWEN))
-    for name, words in {**NEEDED, "train_async.py": ""}.items():
-        (tmp_path / "slime" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "slime" / name).write_text(words)
-    (tmp_path / "slime/train.py").write_text(LEAVES_A_TRAINING)
+    write_source(tmp_path / "slime", **{"train_async.py": "", "train.py": LEAVES_A_TRAINING})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
@@ -119,7 +116,7 @@ def words_of(**changes):
         # SLIME cannot repair engines that it did not start.
         ({"slime": {"arguments": ["--rollout-external-engine-addrs", "a:1"]}}, "", "--use-fault-tolerance"),
         ({"games": {"matching": {"reward_function": {"function": "boxed", "scope": "group"}}}},
-         "--group-rm --custom-rm-path slim_rl.slime.rewards.judge_group", ""),
+         "--group-rm --custom-rm-path slim_rl.slime.groups.judge_group", ""),
     ],
 )  # fmt: skip
 def test_parameters_become_slimes_flags(workspace, changes, there, missing):

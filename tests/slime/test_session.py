@@ -10,8 +10,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.runtime.process import end, wait_until
 from slim_rl.slime import launch
 from slim_rl.slime.parameters import RunParameters
-from slim_rl.slime.source import NEEDED
-from tests.slime.support import answers, free_port
+from tests.slime.support import answers, free_port, write_source
 
 TRAINS = '''
 """Holds the GPU as SLIME 0.4 does (slime/ray/serving.py): by a named, detached actor, until it is disposed."""
@@ -83,10 +82,8 @@ def cluster():
 @pytest.fixture
 def run(cluster, base, tmp_path):
     """A function that runs SLIME's stand-in in a folder of its own."""
-    sources = {**NEEDED, "slime/utils/arguments.py": "--rollout-session-id", "train.py": TRAINS}
-    for name, text in sources.items():
-        (tmp_path / "slime" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "slime" / name).write_text(text)
+    scripts = {"slime/utils/arguments.py": "--rollout-session-id", "train.py": TRAINS}
+    write_source(tmp_path / "slime", **scripts)
 
     async def go(folder, how):
         slime = {"directory": str(tmp_path / "slime"), "python": sys.executable, "ray_address": cluster}

@@ -8,8 +8,7 @@ import sys
 from slim_rl.slime.folder import PARAMETERS
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
-from slim_rl.slime.source import NEEDED
-from tests.slime.support import ROOT
+from tests.slime.support import ROOT, write_source
 
 SRUN = """#!/bin/bash
 # Slurm's srun on one machine: the options go, the command stays.
@@ -34,10 +33,7 @@ state.touch()
 
 def test_the_slurm_script_brings_ray_up_and_runs_the_job(base, tmp_path):
     """With Ray itself; srun and scontrol stand in for Slurm, a script for SLIME."""
-    for name, words in NEEDED.items():
-        (tmp_path / "slime" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "slime" / name).write_text(words)
-    (tmp_path / "slime/train.py").write_text(TRAINS)
+    write_source(tmp_path / "slime", **{"train.py": TRAINS})
     for name, text in {"srun": SRUN, "scontrol": "#!/bin/bash\nhostname\n"}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

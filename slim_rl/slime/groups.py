@@ -1,18 +1,68 @@
-"""Our advantages in SLIME's training."""
+"""What SLIME asks about a group of episodes: its rewards, whether to train on it, its advantages."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from slime.rollout.filter_hub.base_types import DynamicFilterOutput
 from slime.utils.types import Sample
 
+from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
+from slim_rl.rollout.filters import first_objection
+from slim_rl.rollout.rewards import JUDGED, judge, judged_seats
 from slim_rl.runtime.journal import append_line, read_lines
 from slim_rl.slime.context import Context
 from slim_rl.slime.logs import log_metrics
-from slim_rl.slime.samples import played
+from slim_rl.slime.samples import TASK, episodes, played
 from slim_rl.training import advantages
 
 STATE = "advantage.jsonl"
+MAX_DROPPED_ROLLOUTS = 10
+"""Abort the training after this many rollouts' worth of consecutive dropped groups."""
+
+
+async def judge_group(args: Any, samples: Sequence[Sample | list[Sample]], **_: Any) -> list[float | None]:
+    """The rewards of a group by `games.NAME.reward_function` (`--custom-rm-path` with `--group-rm`). Where it judges
+    single episodes, they have their rewards already."""
+    first = [sample[0] if isinstance(sample, list) else sample for sample in samples]
+    group = [played(sample, number).episode for number, sample in enumerate(first)]
+    games = Context.of(args).parameters.games
+    reward = games[group[0].game].reward_function if group[0].game in games else None
+    if reward is not None and reward.scope == "group":
+        tasks = [Task(s.label or "", str(s.prompt), s.metadata[TASK]["state"]) for s in first]
+        await judge(reward, group, tasks)
+        for episode in group:
+            episode.metrics[JUDGED] = 1.0
+        for sample, episode in zip(first, group, strict=True):
+            if episode.status == "failed":
+                sample.status, sample.remove_sample = Sample.Status.FAILED, True
+    return [
+        sample.reward if not e.rewards else e.rewards[judged_seats(e)[0]]
+        for sample, e in zip(first, group, strict=True)
+    ]
+
+
+def keep_group(args: Any, samples: Sequence[Sample | list[Sample]], **kwargs: Any) -> DynamicFilterOutput:
+    """Keep the group if none of `train.filters` objects (`--dynamic-sampling-filter-path`). The episodes of all groups
+    go to the shards, with the filter that dropped them.
+
+    Raises:
+        UserError: too many groups were dropped in a row.
+    """
+    context, group = Context.of(args), episodes(samples)
+    objection = first_objection(group, context.parameters.train.filters)
+    for episode in group:
+        episode.dropped = objection or ""
+    context.judged += group
+    failed = any(episode.status == "failed" for episode in group)  # `generate` counts those
+    limit = MAX_DROPPED_ROLLOUTS * max(context.rollout_size // len(samples), 1)
+    if not failed and context.drops.reaches(limit, good=objection is None):
+        raise UserError(
+            f"{context.drops.count} groups of episodes in a row were dropped, the last one by the filter {objection}; "
+            "nothing can be learnt from them. Check the base model or train.filters."
+        )
+    return DynamicFilterOutput(keep=objection is None, reason=objection)
 
 
 def normalise_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float] | list[list[float]]]:
