@@ -83,13 +83,17 @@ def upload(run: str, folder: Path, url: str = API_URL, key: str | None = None) -
 async def _upload(
     run: str, episodes: Iterator[Episode], url: str, key: str | None, uploaded: set[str], journal: Journal
 ) -> int:
-    states, count = _States(), 0
+    states: dict[str, dict[str, Mapping[str, Any]]] = {}
+    count = 0
     headers = {"x-api-key": key} if key else {}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=60)) as http:
         for episode in tqdm(episodes, desc="upload", unit="episode"):
             if episode.episode_id in uploaded or episode.status not in ("completed", "truncated"):
                 continue
-            events = trajectory(run, episode, states.of(episode), int(time.time() * 1000))
+            game = file_name(episode.game)
+            if game not in states:
+                states[game] = _states(game)
+            events = trajectory(run, episode, states[game].get(episode.game_id, {}), int(time.time() * 1000))
             for batch in _batches(_without(events, key)):
                 await _post(http, f"{url}/v1/rollouts", batch)
             journal.append({"episode": episode.episode_id})
@@ -195,18 +199,10 @@ async def _post(http: aiohttp.ClientSession, url: str, events: Sequence[dict[str
         ) from None
 
 
-class _States:
-    """The states of tasks, from games files in JSONL, which are read when their game first occurs."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, dict[str, Mapping[str, Any]]] = {}
-
-    def of(self, episode: Episode) -> Mapping[str, Any]:
-        game = file_name(episode.game)
-        if game not in self._states:
-            lines = chain.from_iterable(read_lines(path) for path in sorted((GAMES / game).glob("*.jsonl")))
-            self._states[game] = {line["game_id"]: line["game_state"] for line in lines}
-        return self._states[game].get(episode.game_id, {})
+def _states(game: str) -> dict[str, Mapping[str, Any]]:
+    """The states of a game's tasks, from games files in JSONL, by the tasks' ids."""
+    lines = chain.from_iterable(read_lines(path) for path in sorted((GAMES / game).glob("*.jsonl")))
+    return {line["game_id"]: line["game_state"] for line in lines}
 
 
 def key_for(url: str, variable: str | None) -> str | None:

