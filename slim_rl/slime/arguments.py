@@ -14,10 +14,9 @@ from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.session import session
 from slim_rl.slime.source import keeps_engines
 
-_REFUSED_FOR_SEVERAL_POLICIES = {
-    "--partial-rollout": "SLIME keeps no episode in which the policy has several seats",
-}
+_PARTIAL = "--partial-rollout"
 _REFUSED = {
+    _PARTIAL: "SLIME keeps no episode in which the policy has several seats",
     "straw": "this transport takes plain JSON, and our samples carry whole episodes; leave --rollout-data-transport out",
     "--use-score-centering": "our episodes have the log-probs of sampled tokens only; --use-tis corrects for old samples",
 }
@@ -34,9 +33,9 @@ def arguments(parameters: RunParameters, base: Path, folder: Path) -> list[str]:
         UserError: there are no model arguments for the checkpoint, or `slime.arguments` ask for too much.
     """
     train, slime, model = parameters.train, parameters.slime, parameters.model
-    refused = _REFUSED | (_REFUSED_FOR_SEVERAL_POLICIES if parameters.several_policies else {})
-    for flag in refused.keys() & set(slime.arguments):
-        raise UserError(f"slime.arguments have {flag}, but {refused[flag]}.")
+    for flag in _REFUSED.keys() & set(slime.arguments):
+        if flag != _PARTIAL or parameters.several_policies:
+            raise UserError(f"slime.arguments have {flag}, but {_REFUSED[flag]}.")
     flags: dict[str, object] = {
         # GPUs
         "actor-num-nodes": slime.nodes,

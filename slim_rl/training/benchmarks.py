@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from statsmodels.stats.proportion import proportion_confint
-
 from slim_rl.core.episode import Episode
 from slim_rl.engines.engine import Engine
 from slim_rl.games import NamedGame, load_games
@@ -72,6 +70,8 @@ def scores(episodes: Sequence[Episode], seats: set[str], pass_reward: float) -> 
     `pass_rate_high`; `pass_at_K` for each power of 2 up to the fewest samples of a task; `problems_passed`, the tasks
     that at least one sample solved; `problems`; the mean `reward` of `seats`; and `failed` episodes.
     """
+    from statsmodels.stats.proportion import proportion_confint  # a second, and few trainings have benchmarks
+
     samples: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.rewards:
