@@ -86,7 +86,6 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
 
 
 def test_a_checkpoint_is_warm_started_if_asked_for(tmp_path, model, tokenizer, monkeypatch, run_stage):
-    monkeypatch.setattr(base_model, "HELD_OUT", 8)
     save_model(tmp_path / "mine", model, tokenizer)
     warm = {"checkpoint": True, "demonstrations": 12, "batch": 4}
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)

@@ -64,7 +64,6 @@ def test_a_stage_by_itself_follows_the_last_run_and_what_params_yaml_says_now(wo
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
-        ({"train.stepz": 3}, "train.stepz; did you mean steps?"),
         ({"train.step": 3}, "train.step; did you mean steps?"),
         ({"train.steps.more": 3}, "train.steps.more"),
     ],
