@@ -54,7 +54,7 @@ class Prefect:
     def cancel(self, run: str) -> None:
         self._post(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
-    def state(self, run: str, *wanted: str, within_seconds: float = 300) -> str:
+    def state(self, run: str, *wanted: str, within_seconds: float = 600) -> str:
         """The run's state, as soon as it is one of those wanted."""
         until = time.monotonic() + within_seconds
         while (state := self.get(f"flow_runs/{run}")["state"]["type"]) not in wanted:
