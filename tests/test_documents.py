@@ -26,7 +26,7 @@ NOT_RUN = {
     "export": "changes nothing by itself",
     **dict.fromkeys(["docker", "git", "apt-get", "sbatch", "ray"], "needs a cluster or the network"),
 }
-READERS = {"NAME", "PROFILE", "guess"}
+READERS = {"NAME", "PROFILE", "guess", "sums"}
 """Profiles that a reader writes or puts in."""
 
 
