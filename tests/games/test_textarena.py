@@ -35,10 +35,6 @@ def named(name, max_turns=200, **parameters):
     return load_games({name: given}, seed=0)[name].taskset
 
 
-def new_game(taskset, number=0):
-    return taskset.load(list(taskset.tasks("train", number + 1))[number])
-
-
 def said_and_seen(taskset, game, seed):
     """Play at random, a step at a time; at the end, all that was seen and said, and what it earned."""
     rng, history = np.random.default_rng(seed), []
@@ -55,10 +51,10 @@ def said_and_seen(taskset, game, seed):
 @given(order=st.randoms(use_true_random=False), seed=st.integers(0, 1000))
 def test_games_played_at_once_are_those_played_alone(name, order, seed):
     taskset = named(name)
-    alone = [list(said_and_seen(taskset, new_game(taskset, n), seed + n))[-1] for n in range(3)]
+    alone = [list(said_and_seen(taskset, taskset.deal(n), seed + n))[-1] for n in range(3)]
     random.seed(seed)
     before = random.getstate()
-    under_way = {n: said_and_seen(taskset, new_game(taskset, n), seed + n) for n in range(3)}
+    under_way = {n: said_and_seen(taskset, taskset.deal(n), seed + n) for n in range(3)}
     outcomes = {}
     while under_way:
         n = order.choice(list(under_way))
@@ -75,7 +71,7 @@ def test_games_played_at_once_are_those_played_alone(name, order, seed):
 @given(moves=st.lists(st.sampled_from(["random", "[99]", "hello", "[0 0]", ""]), max_size=12), number=st.integers(0, 9))
 def test_rewards_add_up_whatever_is_said(name, rules, moves, number):
     taskset = named(name, **rules)
-    game, rng = new_game(taskset, number), np.random.default_rng(number)
+    game, rng = taskset.deal(number), np.random.default_rng(number)
     for move in moves:
         if game.turn is None:
             break
@@ -95,14 +91,14 @@ def test_rewards_add_up_whatever_is_said(name, rules, moves, number):
 
 
 def test_seats_are_named_by_the_order_of_moving():
-    game = new_game(named("KuhnPoker-v0"))  # TextArena's player 1 begins
+    game = named("KuhnPoker-v0").deal(0)  # TextArena's player 1 begins
     assert game.turn == "first"
     assert game.read("first").startswith("You are Player 1")
     assert game.read("second").startswith("You are Player 0")
 
 
 def test_a_seat_reads_what_is_new_once_and_only_the_newest_board():
-    game = new_game(named("TicTacToe-v0"))
+    game = named("TicTacToe-v0").deal(0)
     assert game.read("first").count("Current Board") == 1
     assert game.read("first") == ""
     game.move("I take the centre: [4]")
@@ -118,19 +114,19 @@ def test_a_seat_reads_what_is_new_once_and_only_the_newest_board():
 
 
 def test_messages_are_heard_only_in_games_made_of_talk():
-    game = new_game(named("IteratedPrisonersDilemma-v0"))
+    game = named("IteratedPrisonersDilemma-v0").deal(0)
     game.read("first")
     game.move("Let us both cooperate.")
     assert "[Player 0] Let us both cooperate." in game.read("second")
     assert "Let us both" not in game.read("first")
-    game = new_game(named("SimpleNegotiation-v0"))
+    game = named("SimpleNegotiation-v0").deal(0)
     game.read("first")
     game.move("Give me wheat! [Offer: 1 Wood -> 1 Wheat]")
     assert "Give me wheat!" not in game.read("second")
 
 
 def test_by_textarenas_rules_a_second_illegal_move_loses():
-    game = new_game(named("TicTacToe-v0"))
+    game = named("TicTacToe-v0").deal(0)
     game.read("first")
     game.move("[9]")
     assert game.turn == "first"
@@ -146,12 +142,12 @@ def test_by_textarenas_rules_a_second_illegal_move_loses():
 
 
 def test_a_limit_truncates():
-    ours = new_game(named("TicTacToe-v0", max_turns=2))
+    ours = named("TicTacToe-v0", max_turns=2).deal(0)
     ours.move("[0]")
     ours.move("[1]")
     assert ours.turn is None and ours.truncated
     assert ours.rewards() == {"first": 0, "second": 0} and ours.metrics()["drawn"] == 0
-    theirs = new_game(named("PigDice-v0-short"))
+    theirs = named("PigDice-v0-short").deal(0)
     while theirs.turn is not None:
         theirs.move("[hold]")
     assert theirs.truncated and theirs.metrics()["turn_count"] == 26
@@ -186,7 +182,7 @@ def test_a_damaged_task_is_rejected(state):
 def test_opening_moves_need_legal_moves_and_players_a_name_that_are_known():
     taskset = named("Nim-v0")
     with pytest.raises(ValueError, match="textarena:Nim-v0 has no player 'scripted'; it has random"):
-        taskset.player("scripted", new_game(taskset), "first", 0)
+        taskset.player("scripted", taskset.deal(0), "first", 0)
     with pytest.raises(UserError, match=r"games\.textarena:Nim-v0\.opening_moves must be 0"):
         named("Nim-v0", opening_moves=2)
 
