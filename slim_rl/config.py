@@ -126,28 +126,22 @@ class Config(Section):
             }
         for name, asked in local_alone.items():
             if asked:
-                instead = "; with slime give slime.evaluate_every" * (
-                    name == "evaluate.every_steps" and backend == "slime"
+                other = "; with slime give slime.evaluate_every"
+                on_slime = name == "evaluate.every_steps" and backend == "slime"
+                raise ValueError(f"{name} needs train.backend: local{other if on_slime else ''}")
+        if backend == "tinker":
+            if not self.tinker.base_url and (self.model.base == "tiny" or self.warmstart.checkpoint):
+                raise ValueError(
+                    "train.backend: tinker trains a model that the service has; name it in model.base, without "
+                    "warmstart.checkpoint, or give the address of a server of your own, tinker.base_url"
                 )
-                raise ValueError(f"{name} needs train.backend: local{instead}")
-        if (
-            backend == "tinker"
-            and not self.tinker.base_url
-            and (self.model.base == "tiny" or self.warmstart.checkpoint)
-        ):
-            raise ValueError(
-                "train.backend: tinker trains a model that the service has; name it in model.base, without "
-                "warmstart.checkpoint, or give the address of a server of your own, tinker.base_url"
-            )
-        if (
-            backend == "slime"
-            and self.slime.evaluate_every
-            and any(g.reward_function and g.reward_function.scope == "group" for g in self.games.values())
-        ):
+            return self
+        rewards = [game.reward_function for game in self.games.values() if game.reward_function]
+        if self.slime.evaluate_every and any(reward.scope == "group" for reward in rewards):
             raise ValueError(
                 "slime.evaluate_every needs rewards whose scope is episode; SLIME does not judge groups there"
             )
-        if backend == "slime" and "no_failed_episode" not in train.filters:
+        if "no_failed_episode" not in train.filters:
             raise ValueError("train.filters must have no_failed_episode with train.backend: slime")
         return self
 
