@@ -22,15 +22,29 @@ Answer = Callable[[Request], Awaitable[tuple[Message, Message]]]
 """One choice: what the client reads, and the turn of the model. Raises Refusal."""
 MAX_BYTES = 8 * 2**20
 """The longest request."""
-_KEPT = 64  # completions of an episode that can be given again
+
+
+@dataclass(eq=False)
+class _Given:
+    """A completion, done or under way."""
+
+    digest: bytes
+    """Of the request."""
+    task: asyncio.Task[dict[str, Any]]
+    request: web.Request
+    """The latest that waits for it."""
+    delivered: bool = False
+
+    @property
+    def lost(self) -> bool:
+        return not self.delivered and (self.request.transport is None or self.request.transport.is_closing())
 
 
 @dataclass
 class _Visitor:
     answer: Answer
-    given: dict[bytes, asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
-    """The latest completions by the request's digest."""
-    delivered: set[bytes] = field(default_factory=set)
+    given: list[_Given] = field(default_factory=list)
+    """All of the episode; its turns are limited."""
 
 
 class Door:
@@ -51,8 +65,8 @@ class Door:
             _, url = await asyncio.shield(self._opening)
             yield url, key
         finally:
-            for task in self._visitors.pop(key).given.values():
-                task.cancel()
+            for given in self._visitors.pop(key).given:
+                given.task.cancel()
             if not self._visitors and self._opening is not None:
                 opening, self._opening = self._opening, None
                 runner, _ = await opening
@@ -86,17 +100,20 @@ class Door:
         except (ValueError, RecursionError):
             raise Refusal("The body is no JSON.") from None
         digest = hashlib.sha256(written).digest()
-        again = digest not in visitor.delivered or request.headers.get("x-stainless-retry-count", "0") != "0"
-        task = visitor.given.get(digest) if again else None
-        if task is None:
-            task = visitor.given[digest] = asyncio.create_task(_choices(visitor.answer, asked))
-            visitor.delivered.discard(digest)
-            for old in list(visitor.given)[:-_KEPT]:
-                del visitor.given[old]
-                visitor.delivered.discard(old)
-        whole = await asyncio.shield(task)
+        equal = [given for given in visitor.given if given.digest == digest]
+        retried = request.headers.get("x-stainless-retry-count", "0") != "0"
+        given = next((given for given in equal if given.lost), equal[-1] if retried and equal else None)
+        if given is None:
+            given = _Given(digest, asyncio.create_task(_choices(visitor.answer, asked)), request)
+            visitor.given.append(given)
+        given.request = request
+        try:
+            whole = await asyncio.shield(given.task)
+        except Refusal:
+            visitor.given = [other for other in visitor.given if other is not given]
+            raise
         response = await _write(request, asked, whole)
-        visitor.delivered.add(digest)
+        given.delivered = True
         return response
 
 

@@ -252,7 +252,7 @@ async def edits(task, client):
 
 
 async def repeats(task, client):
-    """Asks the same again: after an error, by itself, and after its connection broke before the reply."""
+    """Asks the same again: after an error, by itself, twice at once, and after its connection broke before the reply."""
     asked = {"model": "any", "messages": [{"role": "user", "content": PROMPT}]}
     again = {"extra_headers": {"x-stainless-retry-count": "1"}}
     first = await client.chat.completions.create(**asked)
@@ -267,4 +267,6 @@ async def repeats(task, client):
     headers = {"Authorization": f"Bearer {client.api_key}"}
     lost = await client._client.post(f"{client.base_url}chat/completions", content=body, headers=headers)
     assert lost.status_code == 200
-    return {"reward": 1.0, "same": first.id == repeated.id, "other": first.id != anew.id}
+    twins = await asyncio.gather(*(client.chat.completions.create(**asked) for _ in range(2)))
+    others = len({answer.id for answer in (first, anew, *twins)}) == 4
+    return {"reward": 1.0, "same": first.id == repeated.id, "other": others}
