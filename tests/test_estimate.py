@@ -11,7 +11,7 @@ import yaml
 from slim_rl.config import checked, composed
 from slim_rl.core.errors import UserError
 from stages import estimate, ready
-from tests.slime.checkpoints import qwen_checkpoint
+from tests.checkpoints import qwen_checkpoint
 
 ROOT = Path(__file__).parents[1]
 PAID = "dialop-gpt4.1-8gpu"

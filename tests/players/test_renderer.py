@@ -10,8 +10,8 @@ from renderers import Qwen3RendererConfig, create_renderer
 from slim_rl.core.errors import UserError
 from slim_rl.core.message import Message, Tool, heard
 from slim_rl.players.renderer import Renderer
+from tests.checkpoints import ADDED, qwen_tokenizer
 from tests.echo import TOOLS, echo_tokenizer
-from tests.slime.checkpoints import ADDED, qwen_tokenizer
 
 MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
            "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")  # fmt: skip

@@ -26,7 +26,7 @@ from slim_rl.slime.folder import prepare
 from slim_rl.slime.model_arguments import config_arguments, script_arguments
 from slim_rl.slime.parameters import RunParameters
 from stages import base_model
-from tests.slime.checkpoints import qwen_checkpoint
+from tests.checkpoints import qwen_checkpoint
 from tests.slime.support import PARAMETERS, ROOT, SLIME_DIR, SGLangShaped, answering, args_of, converted, data_source
 
 FILES = [path for path in sorted((ROOT / "conf").glob("*gpu*.yaml")) if "backend: local" not in path.read_text()]
