@@ -21,8 +21,14 @@ from slim_rl.runtime.imports import function_at
 HELD_OUT = 5
 """One task in so many is held out, where there is no file of its own for them."""
 _TOLD = 2000  # characters of a program's output that an error shows
-_GUARDED = '{ read _ < /dev/fd/$0; kill -KILL 0; } > /dev/null 2>&1 & exec "$@"'
-"""Shell for a program that ends with its children when the other end of a pipe closes, as it does when we are killed."""
+_GUARDED = """
+{ [ ! -e /dev/fd/$0 ] || { read _ < /dev/fd/$0; kill -KILL 0; }; } > /dev/null 2>&1 &
+"$@"
+code=$?
+kill $!; wait $!
+exit $code
+"""
+"""Shell that runs a program, and ends it with its children when the other end of a pipe closes: when we are killed."""
 
 
 class AgentFailed(Exception):

@@ -193,7 +193,7 @@ print(json.dumps({{"reward": float(bool(reply["choices"])), "seed": task["seed"]
     [
         ("", "", "completed", ""),
         ("", "sys.exit(3)", "failed", "ended with 3"),
-        ("", "os.kill(os.getpid(), 9)", "failed", "ended with -9"),
+        ("", "os.kill(os.getpid(), 9)", "failed", "ended with 137"),
         ("", "print('no reward')", "failed", "no reward in its last line"),
         ("", "print(os.environ['OPENAI_API_KEY']); sys.exit(1)", "failed", "[key]"),
         (
