@@ -6,11 +6,13 @@ branched history, a sub-agent, a second choice) begins one of its own. Nothing t
 """
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from slim_rl.core.errors import GameFailed, UserError
@@ -71,6 +73,8 @@ class AgentGame(Game):
         self._ask: _Ask | None = None
         self._sequences: list[_Sequence] = []
         self._turns = self._calls = self._tokens = self._encoded_again = 0
+        self._continued = self._rewritten = 0
+        """Requests that go on with a sequence, and those that say otherwise what the model said."""
         self._limited = False
         self._result: Mapping[str, Any] | None = None
 
@@ -178,8 +182,10 @@ class AgentGame(Game):
         if known:
             ask.sequence = max(known, key=lambda sequence: len(sequence.messages))
             ask.unseen = ask.request.messages[len(ask.sequence.messages) :]
+            self._continued += 1
         else:
             self._count_again(ask.request)
+            self._rewritten += bool(turns_of(ask.request.messages))
             number = len(self._sequences) + 1
             ask.sequence = _Sequence(SEAT if number == 1 else f"{SEAT}#{number}", ask.request.tools)
             self._sequences.append(ask.sequence)
@@ -194,6 +200,8 @@ class AgentGame(Game):
 
     def _end(self, running: asyncio.Task[Any]) -> None:
         error = running.exception()
+        if self._rewritten and not self._continued:
+            _tell_of_rewriting(self._name)
         if error is None:
             self._result = _result(running.result(), self._name)
         elif isinstance(error, UserError):
@@ -202,6 +210,15 @@ class AgentGame(Game):
             raise GameFailed(f"AgentTimeout: the agent took longer than {self._parameters.seconds:g} s")
         elif not self._limited:  # after a limit the agent may end as it likes
             raise GameFailed(f"{type(error).__name__}: {error}".replace(self._key, "[key]")) from None
+
+
+@cache  # once a run
+def _tell_of_rewriting(name: str) -> None:
+    logging.getLogger(__name__).warning(
+        "The agent %s sends back other words than its model said, so each of its requests begins a sequence of its own. "
+        "Earlier turns are trained on as they were said, never as the agent rewrites them.",
+        name,
+    )
 
 
 def _result(returned: Any, name: str) -> Mapping[str, float]:

@@ -251,6 +251,15 @@ async def edits(task, client):
     return 1.0
 
 
+async def rewrites(task, client):
+    """Tells the model in other words what it said."""
+    await client.chat.completions.create(model="any", messages=[{"role": "user", "content": PROMPT}])
+    rewritten = [("user", PROMPT), ("assistant", "Calling tools: none"), ("user", "And now?")]
+    messages = [{"role": role, "content": content} for role, content in rewritten]
+    await client.chat.completions.create(model="any", messages=messages)
+    return 1.0
+
+
 async def repeats(task, client):
     """Asks the same again: after an error, by itself, twice at once, and after its connection broke before the reply."""
     asked = {"model": "any", "messages": [{"role": "user", "content": PROMPT}]}

@@ -126,6 +126,14 @@ def test_only_an_edited_history_begins_a_sequence(play, tokenizer):
     assert edited.metrics["encoded_again_tokens"] == 2  # "river" and its end
 
 
+@pytest.mark.parametrize(("guest", "is_told"), [("restates", False), ("edits", False), ("rewrites", True)])
+def test_an_agent_that_never_sends_back_what_its_model_said_is_told_of_once(play, tokenizer, caplog, guest, is_told):
+    name = GUESTS.format(guest)
+    for _ in range(2):
+        play(name, Caller(tokenizer, 0, echo.SPOKEN), count=4)
+    assert caplog.text.count(f"The agent {name} sends back other words") == is_told
+
+
 def test_sequences_of_one_episode_share_its_advantage(play, tokenizer):
     engine = Caller(tokenizer, 0, echo.SPOKEN)
     episodes = play(GUESTS.format("wanders"), engine, count=4, max_turns=40)
