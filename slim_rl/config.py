@@ -53,8 +53,8 @@ class Config(Section):
 
     @field_validator("games", mode="before")
     @classmethod
-    def _of_each_game(cls, given: Any, info: ValidationInfo) -> Any:
-        games, shared = _each("games", given, game_parameters), info.data.get("secrets")
+    def _of_each_game(cls, values: Any, info: ValidationInfo) -> Any:
+        games, shared = _each("games", values, game_parameters), info.data.get("secrets")
         if not shared or not isinstance(games, dict):
             return games
         taking = {name: own for name, game in games.items() if (own := getattr(game, "secrets", None)) is not None}
@@ -62,8 +62,8 @@ class Config(Section):
 
     @field_validator("studies", mode="before")
     @classmethod
-    def _of_each_study(cls, given: Any) -> Any:
-        return _each("studies", given, study_parameters)
+    def _of_each_study(cls, values: Any) -> Any:
+        return _each("studies", values, study_parameters)
 
     @property
     def players(self) -> set[str]:
@@ -146,19 +146,19 @@ class Config(Section):
         return self
 
 
-def _each(section: str, given: Any, parse: Any) -> Any:
+def _each(section: str, values: Any, parse: Any) -> Any:
     """The values of a mapping by name, each parsed by its own class."""
-    if not isinstance(given, Mapping):
-        return given  # pydantic says what is wrong with it
-    found = {}
-    for name, value in given.items():
+    if not isinstance(values, Mapping):
+        return values  # pydantic says what is wrong with it
+    parsed = {}
+    for name, value in values.items():
         try:
-            found[name] = value if isinstance(value, BaseModel) else parse(str(name), value)
+            parsed[name] = value if isinstance(value, BaseModel) else parse(str(name), value)
         except ValidationError as error:
             raise ValueError("; ".join(_sentence(e, (section, name)) for e in error.errors())) from None
         except ValueError as error:
             raise ValueError(f"{section}: {error}") from None
-    return found
+    return parsed
 
 
 def load_config(path: Path | None = None) -> Config:
@@ -177,8 +177,8 @@ def checked(values: Mapping[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        told = "; ".join(_sentence(e) for e in error.errors())
-        raise UserError(f"{source}: {told if len(told) <= _TOLD else told[:_TOLD] + ' ...'}.") from None
+        reasons = "; ".join(_sentence(e) for e in error.errors())
+        raise UserError(f"{source}: {reasons if len(reasons) <= _TOLD else reasons[:_TOLD] + ' ...'}.") from None
 
 
 def composed(
@@ -223,10 +223,10 @@ def _profile(name: Any, above: tuple[str, ...] = ()) -> dict[str, Any]:
 def _over(below: dict[str, Any], above: dict[str, Any], chooses_games: bool = True) -> dict[str, Any]:
     games = below.get("games")
     if isinstance(games, dict) and isinstance(above.get("games"), dict):
-        kept = {
-            name: _left_by_presets(name, games[name], given) for name, given in above["games"].items() if name in games
+        left = {
+            name: _left_by_presets(name, games[name], over) for name, over in above["games"].items() if name in games
         }
-        below = {**below, "games": kept if chooses_games else {**games, **kept}}
+        below = {**below, "games": left if chooses_games else {**games, **left}}
     return _merged(below, above)
 
 
@@ -311,8 +311,8 @@ def _sentence(error: Any, prefix: tuple[str, ...] = ()) -> str:
         return f"there is no parameter {name}" + (f"; did you mean {near[0]}?" if near else "")
     if error["type"] == "value_error":  # the reason names the parameter
         return reason if not prefix else f"{name}: {reason}"
-    shown = repr(error["input"])
-    return f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'}: {reason}" if name else reason
+    written = repr(error["input"])
+    return f"{name} is {written if len(written) <= _SHOWN else written[:_SHOWN] + '...'}: {reason}" if name else reason
 
 
 def _fields(location: tuple[str, ...]) -> list[str]:

@@ -34,15 +34,15 @@ def main() -> None:
     origin = provenance(config)
     for folder in ("figures", "print"):
         (REPORTS / folder).mkdir(parents=True, exist_ok=True)  # an output, also if it is empty
-    found = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
+    by_game = {name: report(game, config, origin, alone=len(games) == 1) for name, game in games.items()}
     if len(games) > 1:
-        write_index(found, origin)
-    metrics = plain(found if len(games) > 1 else found[next(iter(games))])
+        write_index(by_game, origin)
+    metrics = plain(by_game if len(games) > 1 else by_game[next(iter(games))])
     if origin.bills:
         metrics["bills"] = plain(origin.bills)
     write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
-    write_text(REPORTS / "model-card.md", model_card(config, found, origin.commit))
-    short = plain({name: summary(one) for name, one in found.items()} if len(games) > 1 else summary(metrics))
+    write_text(REPORTS / "model-card.md", model_card(config, by_game, origin.commit))
+    short = plain({name: summary(one) for name, one in by_game.items()} if len(games) > 1 else summary(metrics))
     write_text(REPORTS / "summary.json", json.dumps(short, indent=2, allow_nan=False) + "\n")
 
 

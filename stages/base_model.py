@@ -74,9 +74,10 @@ async def warm_start(config: Config, team: Team) -> None:
     weights = Weights(model, dtype)
     renderer = renderer_of(made, tokenizer)
     games = load_games(config.games, config.seed)
-    shown = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
+    demonstrations = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
     held_out = [
-        hold_out(shown[n], renderer, warm.stop_probability) for n in range(warm.demonstrations, len(shown), APART)
+        hold_out(demonstrations[n], renderer, warm.stop_probability)
+        for n in range(warm.demonstrations, len(demonstrations), APART)
     ]
     longest = max(int(one.tree.positions.max()) + 1 for one in held_out)
     if longest > model.config.max_position_embeddings:
@@ -90,7 +91,7 @@ async def warm_start(config: Config, team: Team) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
-        return team.share([encode_tree(shown[n], renderer, warm.stop_probability) for n in numbers], length)
+        return team.share([encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers], length)
 
     work, key = training_work("base_model", config, source)
     async with after_divergence(work, key, team):
@@ -105,9 +106,9 @@ async def make_tiny(config: Config, team: Team) -> None:
     torch.set_num_threads(config.threads_of(team.size))
     made, warm = config.model, config.warmstart
     games = load_games(config.games, config.seed)
-    shown = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
-    first = shown.alternating(TOKENIZER_GAMES * len(games))  # evenly over all lessons
-    tokenizer = small_tokenizer(chat_corpus(first), shown.words)
+    demonstrations = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)
+    first = demonstrations.alternating(TOKENIZER_GAMES * len(games))  # evenly over all lessons
+    tokenizer = small_tokenizer(chat_corpus(first), demonstrations.words)
     renderer = renderer_of(made, tokenizer)
     trees = [encode_tree(d, renderer, warm.stop_probability) for d in first]
     longest = max(int(tree.positions.max()) + 1 for tree in trees)
@@ -121,7 +122,10 @@ async def make_tiny(config: Config, team: Team) -> None:
         # Each process encodes its own part. Seats and games take turns in it, and neighbours have the same number of
         # turns, so parts are of about the same length.
         first, end = (step * warm.batch + warm.batch * rank // team.size for rank in (team.rank, team.rank + 1))
-        return [encode_tree(shown[n], renderer, warm.stop_probability) for n in range(first, min(end, len(shown)))]
+        return [
+            encode_tree(demonstrations[n], renderer, warm.stop_probability)
+            for n in range(first, min(end, len(demonstrations)))
+        ]
 
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range

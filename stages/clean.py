@@ -36,8 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     with told_in_a_sentence(), sole_run(print):  # no run is in progress
         entries = list(unfinished())
-        kept = [entry for entry in entries if has_replies(entry.path) and not options.paid]
-        removable = [entry for entry in entries if entry not in kept]
+        staying = [entry for entry in entries if has_replies(entry.path) and not options.paid]
+        removable = [entry for entry in entries if entry not in staying]
         for entry in entries:
             day = datetime.date.fromtimestamp(entry.written)
             print(f"{entry.megabytes:9.1f} MB  ${entry.dollars:8.2f}  {day}  {entry.path}")
@@ -47,8 +47,8 @@ def main() -> None:
             print(f"Removed {_total(removable)}.")
         else:
             print(f"{_total(removable)}. Nothing was removed; `make clean YES=1` removes it.")
-        if kept:
-            print(f"Kept paid replies, {_total(kept)}; `make clean YES=1 PAID=1` removes them too.")
+        if staying:
+            print(f"Kept paid replies, {_total(staying)}; `make clean YES=1 PAID=1` removes them too.")
 
 
 def unfinished() -> Iterator[Entry]:

@@ -34,9 +34,9 @@ def main() -> None:
         parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
         parser.parse_args([command])
     module, _ = COMMANDS[command]
-    kept = [command] if module == "stages.listing" else []
+    first = [command] if module == "stages.listing" else []
     sys.path.insert(0, os.getcwd())  # where games and agents of the user's own are
-    sys.argv = [f"slim-rl {command}", *kept, *sys.argv[2:]]
+    sys.argv = [f"slim-rl {command}", *first, *sys.argv[2:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -27,21 +27,21 @@ REPORTS = Path("reports")
 
 def main() -> None:
     rows = [row for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
-    found = [
+    every_run = [
         run for row in rows for run in runs(row["Experiment"], partial(_read, dvc.api.DVCFileSystem(rev=row["rev"])))
     ]
-    if not found:
+    if not every_run:
         raise UserError(
             "The commit that is checked out has no finished experiments; `make seeds` and `make controls` run some."
         )
-    groups = grouped(found, compared)
+    groups = grouped(every_run, compared)
     figures, curves = REPORTS / "comparison", {}
     save(draw(groups), figures / "runs.svg")
-    for number, (figure, shown) in enumerate(draw_curves(groups)):
+    for number, (figure, description) in enumerate(draw_curves(groups)):
         save(figure, figures / f"runs-{number}.svg")
-        curves[f"runs-{number}"] = shown
+        curves[f"runs-{number}"] = description
     write_text(REPORTS / "comparison.html", render(groups, figures / "runs.svg", curves))
-    print(f"Compared {', '.join(run.name for run in found)}: {REPORTS / 'comparison.html'}")
+    print(f"Compared {', '.join(run.name for run in every_run)}: {REPORTS / 'comparison.html'}")
 
 
 def compared(study: str, metrics: Sequence[Mapping[str, Any]]) -> Compared:

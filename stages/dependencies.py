@@ -102,33 +102,33 @@ def training_work(stage: str, config: Config, *inputs: Any) -> tuple[Path, str]:
 
 def values(stage: str, config: Config) -> dict[str, Any]:
     """The parameters that the results of a stage depend on. They identify a run of it, also for services' budgets."""
-    found = config.model_dump(mode="json", include=set(SECTIONS[stage]))
+    values = config.model_dump(mode="json", include=set(SECTIONS[stage]))
     if stage == "analyze":
-        return found
-    if "services" in found:
-        found["services"] = {name: s.model_dump(include=_OF_A_SERVICE) for name, s in config.services.items()}
-    if "studies" in found:
+        return values
+    if "services" in values:
+        values["services"] = {name: s.model_dump(include=_OF_A_SERVICE) for name, s in config.services.items()}
+    if "studies" in values:
         studies = {name: parameters_of(name, config.studies) for name in _studies(config)}
-        found["studies"] = {name: parameters.model_dump(mode="json") for name, parameters in studies.items()}
+        values["studies"] = {name: parameters.model_dump(mode="json") for name, parameters in studies.items()}
     if stage == "evaluate":
         for name in ("every_steps", "benchmarks", "allow_failed"):
-            del found["evaluate"][name]
+            del values["evaluate"][name]
     if stage == "train":
-        evaluate, on_slime = found.pop("evaluate"), config.train.backend == "slime"
+        evaluate, on_slime = values.pop("evaluate"), config.train.backend == "slime"
         if config.evaluate.every_steps:
-            found["evaluate"] = {name: evaluate[name] for name in ("every_steps", "benchmarks")}
+            values["evaluate"] = {name: evaluate[name] for name in ("every_steps", "benchmarks")}
         if not on_slime:
-            del found["slime"]
-        found["tinker"] = config.tinker_server.model_dump(include=_OF_A_TRAINING)
+            del values["slime"]
+        values["tinker"] = config.tinker_server.model_dump(include=_OF_A_TRAINING)
         if config.train.backend != "tinker":
-            del found["tinker"]
+            del values["tinker"]
         if on_slime and config.slime.evaluate_every:
-            found["evaluate"] = {"temperature": evaluate["temperature"]}
-            return found
+            values["evaluate"] = {"temperature": evaluate["temperature"]}
+            return values
     if stage in ("base_model", "train"):
-        for game in found["games"].values():
+        for game in values["games"].values():
             del game["eval_count"]
-    return found
+    return values
 
 
 def _read_by(stage: str, config: Config) -> Iterator[Section]:

@@ -252,11 +252,13 @@ class Bill:
         return make
 
     def _policy(self, seat: Seat) -> Player:
-        shown = seat.of.taskset.demonstrate(seat.request.task, seat.name)
-        if shown is None:
+        demonstration = seat.of.taskset.demonstrate(seat.request.task, seat.name)
+        if demonstration is None:
             raise UserError(f"Nothing can be estimated for {seat.of.name}: no script plays the policy's seat.")
         place = int(seat.request.task.game_id.rpartition("-")[2]) % BOARDS
-        player = _Demonstrator(shown, None if self._most else round(place / (BOARDS - 1) * len(shown.turns)))
+        player = _Demonstrator(
+            demonstration, None if self._most else round(place / (BOARDS - 1) * len(demonstration.turns))
+        )
         if not self._on_tinker:
             return player
         ledger = self._ledgers.setdefault(TINKER, Ledger(None, None, "estimate"))

@@ -109,16 +109,16 @@ def finished(experiment: str) -> bool:
 
 def settings(text: str) -> list[tuple[str, Any]]:
     """Names and values. A space separates them only before another `NAME=`, so a value may have spaces: [4, 8]."""
-    found = []
+    pairs = []
     for part in re.split(r"\s+(?=[A-Za-z_][\w.:/-]*=)", text.strip()):
         name, equals, value = part.partition("=")
         if not equals:
             raise argparse.ArgumentTypeError(f"{part!r} is not NAME=VALUE")
         try:
-            found.append((name, yaml.safe_load(value)))
+            pairs.append((name, yaml.safe_load(value)))
         except yaml.YAMLError:
             raise argparse.ArgumentTypeError(f"{value!r} is not YAML") from None
-    return found
+    return pairs
 
 
 if __name__ == "__main__":

@@ -14,17 +14,17 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _yes_is_no_number(cls, given: Any, info: ValidationInfo) -> Any:
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """YAML reads `yes` and `on` as true, which pydantic takes for 1."""
         kind = str(cls.model_fields[info.field_name or ""].annotation)
-        several = given if isinstance(given, list | tuple) else [given]
+        several = value if isinstance(value, list | tuple) else [value]
         if (
             any(isinstance(value, bool) for value in several)
             and ("int" in kind or "float" in kind)
             and "bool" not in kind
         ):
-            raise ValueError(f"{info.field_name} is {given!r}, but must be a number")
-        return given
+            raise ValueError(f"{info.field_name} is {value!r}, but must be a number")
+        return value
 
     def files(self) -> list[Path]:
         """The files that a stage reads because of these parameters."""
@@ -71,13 +71,13 @@ class GameParameters(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _take_what_presets_say(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _take_what_presets_say(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
         decided: dict[str, Any] = {}
         for name, values in cls.presets.items():
-            decided |= values.get(str(given.get(name)), {})
-        return {**decided, **given}
+            decided |= values.get(str(values.get(name)), {})
+        return {**decided, **values}
 
     @model_validator(mode="after")
     def _the_policy_plays(self) -> "GameParameters":

@@ -23,14 +23,14 @@ class NamedGame(NamedTuple):
         return game
 
 
-def game_parameters(name: str, given: Any) -> GameParameters:
-    """`given` as the parameters of the game `name`.
+def game_parameters(name: str, values: Any) -> GameParameters:
+    """`values` as the parameters of the game `name`.
 
     Raises:
         ValueError: there is no such game.
         pydantic.ValidationError: a parameter is unknown or out of bounds.
     """
-    return _module(name).Parameters.model_validate({} if given is None else given)
+    return _module(name).Parameters.model_validate({} if values is None else values)
 
 
 def load_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[str, NamedGame]:

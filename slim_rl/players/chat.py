@@ -291,9 +291,9 @@ class ChatService:
         if not (isinstance(choices, list) and isinstance(message, ChatCompletionMessage | None)) or text is None:
             call.unseen(BadReply=1)
             return Failure(f"BadReply: {self._failures.one_line(str(choices))}", down=True)
-        told = getattr(message, "refusal", None) or getattr(completion, "error", None)
-        if message is None or ended == "content_filter" or (told and not text):
-            outcome: Reply | Failure = Failure(f"NoReply: {self._failures.one_line(str(told or f'empty, {ended}'))}")
+        refusal = getattr(message, "refusal", None) or getattr(completion, "error", None)
+        if message is None or ended == "content_filter" or (refusal and not text):
+            outcome: Reply | Failure = Failure(f"NoReply: {self._failures.one_line(str(refusal or f'empty, {ended}'))}")
             self.ledger.add(refused_replies=1)
         else:
             outcome = Reply(text, cut=ended in ("length", "max_tokens"))

@@ -90,9 +90,9 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Format:
         raise UserError(
             f"model_max_length is {reprlib.repr(tokenizer.model_max_length)} in tokenizer_config.json, not a number."
         )
-    found, encoder = markers(tokenizer), Cutting(tokenizer)
-    if all(marker in found for marker in _QWEN3):
-        qwen = Qwen3Format(encoder, found, thinking)
+    marker_ids, encoder = markers(tokenizer), Cutting(tokenizer)
+    if all(marker in marker_ids for marker in _QWEN3):
+        qwen = Qwen3Format(encoder, marker_ids, thinking)
         if not tokenizer.chat_template or _fits(qwen, tokenizer, thinking):
             return qwen
     if not tokenizer.chat_template:
@@ -100,7 +100,7 @@ def chat_format(tokenizer: PreTrainedTokenizerBase, thinking: bool) -> Format:
             "The checkpoint's tokenizer has no chat template, so it is not known how a dialogue is written for it; take "
             "one that was trained on dialogues (often called Instruct)."
         )
-    return TemplateFormat(tokenizer, encoder, found, thinking)
+    return TemplateFormat(tokenizer, encoder, marker_ids, thinking)
 
 
 def markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -132,11 +132,11 @@ class Cutting:
 class Qwen3Format:
     """Qwen3's: thoughts stay in the dialogue as they were sampled."""
 
-    def __init__(self, encoder: Cutting, found: Mapping[str, int], thinking: bool):
+    def __init__(self, encoder: Cutting, marker_ids: Mapping[str, int], thinking: bool):
         config = Qwen3RendererConfig(enable_thinking=thinking, thinking_retention="all")
         self._library: Any = create_renderer(encoder, config)
         self.stop_token_ids: tuple[int, ...] = tuple(self._library.get_stop_token_ids())
-        self.calls: Calls | None = Calls(markers=(found["<tool_call>"], found["</tool_call>"]))
+        self.calls: Calls | None = Calls(markers=(marker_ids["<tool_call>"], marker_ids["</tool_call>"]))
         self._empty = self.opening([{"role": "user", "content": ""}])
 
     def opening(self, messages: Dialogue, tools: Tools = ()) -> list[int]:
@@ -160,17 +160,21 @@ class TemplateFormat:
         UserError: the template, or the tokenizer, does not allow this.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, encoder: Cutting, found: Mapping[str, int], thinking: bool):
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, encoder: Cutting, marker_ids: Mapping[str, int], thinking: bool
+    ):
         self._tokenizer, self._encoder, self._thinking = tokenizer, encoder, thinking
         begun = self._text([_ASKED]) + _SAID["content"]
         after = self._text([_ASKED, _SAID, _ASKED]).partition(begun)[2]
-        self._end = max((text for text in found if after.startswith(text)), key=len, default="")
+        self._end = max((text for text in marker_ids if after.startswith(text)), key=len, default="")
         self._before = begun + self._end
         ends = (self._end, str(tokenizer.eos_token), *_ENDS)
-        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(found[text] for text in ends if text in found))
+        self.stop_token_ids: tuple[int, ...] = tuple(
+            dict.fromkeys(marker_ids[text] for text in ends if text in marker_ids)
+        )
         if not (self._end and self._keeps_text() and self._keeps_turns()):
             raise self._unusable()
-        self.calls = self._read_calls(found)
+        self.calls = self._read_calls(marker_ids)
 
     def opening(self, messages: Dialogue, tools: Tools = ()) -> list[int]:
         return self._encoder.encode(self._text(messages, tools))
@@ -183,12 +187,12 @@ class TemplateFormat:
 
     def _text(self, messages: Dialogue, tools: Tools = (), ended: bool = False) -> str:
         """A dialogue that has ended, or in which it is the model's turn."""
-        given: Any = list(tools) or None
+        specs: Any = list(tools) or None
         try:
             written = self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
-                tools=given,
-                chat_template=_FIXED_DATE + self._tokenizer.get_chat_template(tools=given),
+                tools=specs,
+                chat_template=_FIXED_DATE + self._tokenizer.get_chat_template(tools=specs),
                 add_generation_prompt=not ended,
                 enable_thinking=self._thinking,
                 tokenize=False,
@@ -239,7 +243,7 @@ class TemplateFormat:
         ids = self._encoder.encode(f"Hello {self._end[0]}{CUT}{self._end[1:]}")
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)) == f"Hello {self._end}"
 
-    def _read_calls(self, found: Mapping[str, int]) -> Calls | None:
+    def _read_calls(self, marker_ids: Mapping[str, int]) -> Calls | None:
         """How the template writes a call; None if it has no tools, or writes calls in another way than `Calls`."""
         call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": _CALLED}]}
         results = [{"role": "tool", "content": text} for text in ("7", "8")]
@@ -250,8 +254,8 @@ class TemplateFormat:
                 return None
             said = self._said([_ASKED, call], [_TOOL]).strip()
             begin, end = "<tool_call>", "</tool_call>"
-            marked = said.startswith(begin) and begin in found and end in found
-            around = (found[begin], found[end]) if marked else None
+            marked = said.startswith(begin) and begin in marker_ids and end in marker_ids
+            around = (marker_ids[begin], marker_ids[end]) if marked else None
             written = json.loads(said.removeprefix(begin).removesuffix(end) if marked else said)
             [name] = (key for key, value in written.items() if value == _CALLED["name"])
             [arguments] = (key for key, value in written.items() if value == _CALLED["arguments"])

@@ -51,10 +51,10 @@ class Renderer:
         self._format = chat = chat_format(tokenizer, thinking)
         self._max_tool_tokens, self._system_prompt = max_tool_tokens, system_prompt
         self._cutting = Cutting(tokenizer)
-        found = markers(tokenizer)
-        self._markers = frozenset(found.values())
-        self._marker = re.compile("|".join(map(re.escape, found)))
-        self._think, self._think_end = found.get("<think>"), found.get("</think>")
+        marker_ids = markers(tokenizer)
+        self._markers = frozenset(marker_ids.values())
+        self._marker = re.compile("|".join(map(re.escape, marker_ids)))
+        self._think, self._think_end = marker_ids.get("<think>"), marker_ids.get("</think>")
         around: tuple[int | None, int | None] = (chat.calls and chat.calls.markers) or (None, None)
         self._call, self._call_end = around
         self.stop_token_ids = chat.stop_token_ids
@@ -235,7 +235,7 @@ def _call(raw: str, closed: bool, arguments: str = "arguments") -> ToolCall:
     name = written.get("name") if isinstance(written, dict) else None
     if not name or not isinstance(name, str):
         return ToolCall("", status="missing_name", raw=raw)
-    given = written.get(arguments, {})
-    if not isinstance(given, dict):
+    values = written.get(arguments, {})
+    if not isinstance(values, dict):
         return ToolCall(name, status="invalid_json", raw=raw)
-    return ToolCall(name, given, raw=raw)
+    return ToolCall(name, values, raw=raw)

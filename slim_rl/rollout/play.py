@@ -45,8 +45,8 @@ async def play(episode: Episode, game: Game, players: Mapping[str, Player]) -> E
 def fail(episode: Episode, error: EpisodeFailed) -> Episode:
     """Mark the episode as failed: it has no rewards and cannot be trained on."""
     cause = error.__cause__
-    told = f"{type(cause).__name__}: {cause}" if cause else str(error)
-    episode.status, episode.error, episode.traces = "failed", told, {}
+    reason = f"{type(cause).__name__}: {cause}" if cause else str(error)
+    episode.status, episode.error, episode.traces = "failed", reason, {}
     return episode
 
 
@@ -89,10 +89,10 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _rewards(game: Game, name: str) -> dict[str, float]:
-    given = game.rewards()
-    if given is None:
+    by_seat = game.rewards()
+    if by_seat is None:
         return {}
-    rewards = _finite(given, f"rewards of the game {name}")
+    rewards = _finite(by_seat, f"rewards of the game {name}")
     if set(rewards) != set(game.seats):
         raise UserError(f"The game {name} gave the rewards {rewards}; each of its seats needs one.")
     return rewards

@@ -126,12 +126,12 @@ def find_reward(config: RewardConfig) -> Reward:
         check_name("the function of a reward", config.function, HUB)
     except ValueError as error:
         raise UserError(f"{error}.") from None
-    found = HUB.get(config.function) or function_at(config.function)
+    function = HUB.get(config.function) or function_at(config.function)
     try:
-        inspect.signature(found).bind([], [], **config.arguments)
+        inspect.signature(function).bind([], [], **config.arguments)
     except TypeError as error:
         raise UserError(f"The reward {config.function} does not take these arguments: {error}.") from None
-    return found
+    return function
 
 
 async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequence[Task]) -> None:
@@ -145,8 +145,8 @@ async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequen
         return
     judged = [episode for episode, _ in ended]
     try:
-        given = find_reward(config)(judged, [task for _, task in ended], **config.arguments)
-        values = list(await given if inspect.isawaitable(given) else given)
+        returned = find_reward(config)(judged, [task for _, task in ended], **config.arguments)
+        values = list(await returned if inspect.isawaitable(returned) else returned)
     except EpisodeFailed as error:
         for episode in judged:
             fail(episode, error)
@@ -185,8 +185,8 @@ def judged_seats(episode: Episode) -> list[str]:
 
 
 def _near(text: str, wanted: str, tolerance: float) -> bool:
-    found = _NUMBER.findall(text)
-    return bool(found) and abs(Fraction(found[-1].replace(",", "")) - number_in(wanted)) <= Fraction(tolerance)
+    numbers = _NUMBER.findall(text)
+    return bool(numbers) and abs(Fraction(numbers[-1].replace(",", "")) - number_in(wanted)) <= Fraction(tolerance)
 
 
 def _boxed(text: str) -> str | None:

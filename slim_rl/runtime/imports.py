@@ -54,12 +54,12 @@ def function_at(path: str) -> Callable[..., Any]:
     """
     module, _, name = path.partition(":")
     try:
-        found = getattr(_own(module, f"module {module!r}, which {path!r} names"), name, None)
+        function = getattr(_own(module, f"module {module!r}, which {path!r} names"), name, None)
     except ValueError as error:
         raise UserError(f"T{str(error)[1:]}.") from None
-    if not callable(found):
+    if not callable(function):
         raise UserError(f"The module {module!r} has no function {name!r}.")
-    return found
+    return function
 
 
 def _own(path: str, what: str) -> ModuleType:

@@ -67,8 +67,8 @@ class Team:
         Raises:
             Exception: this process's own failure, else that of another: a UserError as it is, any other by its name.
         """
-        told = Exception(f"{type(failure).__name__}: {failure}")
-        failures = await self.gather(failure if failure is None or isinstance(failure, UserError) else told)
+        described = Exception(f"{type(failure).__name__}: {failure}")
+        failures = await self.gather(failure if failure is None or isinstance(failure, UserError) else described)
         for other in [failure, *failures]:
             if other:
                 raise other

@@ -37,8 +37,8 @@ def program_in(reply: str) -> str | None:
     texts = [text for text in texts if text.strip()]
     if len(texts) > 1:
         texts = ["\n".join(text for text in texts if _DEFINES.search(text))]
-    found = texts[0] if texts and texts[0] else None
-    return found if found and _is_python(found) else next(filter(_is_python, _around_fences(reply)), found)
+    first = texts[0] if texts and texts[0] else None
+    return first if first and _is_python(first) else next(filter(_is_python, _around_fences(reply)), first)
 
 
 def _around_fences(reply: str) -> Iterator[str]:

@@ -88,12 +88,12 @@ def _become(
     files: list[int], confinement: confine.Confinement, limits: tuple[float, int], parent: int, pure: bool
 ) -> NoReturn:
     """Become the program, in a child that was just forked."""
-    source, *standard, told = files
+    source, *standard, report = files
     try:
         try:
             for place, file in enumerate(standard):  # sys.stdin and the other two have never been used
                 os.dup2(file, place)
-            for file in set(range(3, 64)) - {source, told, confinement.rules}:
+            for file in set(range(3, 64)) - {source, report, confinement.rules}:
                 with suppress(OSError):
                     os.close(file)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -104,16 +104,16 @@ def _become(
                 sys.modules.update({"ctypes": None, "_ctypes": None})  # type: ignore[dict-item]
             confinement.enter(*limits, parent)
         except BaseException:
-            os.write(told, NOT_CONFINED)
+            os.write(report, NOT_CONFINED)
             raise
         try:
             code = compile(program, "main.py", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
-            os.write(told, NOT_COMPILED)
+            os.write(report, NOT_COMPILED)
             raise
         lines = program.decode(errors="replace").splitlines(keepends=True)
         linecache.cache["main.py"] = len(program), None, lines, "main.py"
-        os.close(told)  # from here on nothing it writes says anything of its status
+        os.close(report)  # from here on nothing it writes says anything of its status
         os._exit(_execute(code, objects))
     except BaseException as error:
         os.write(2, f"{type(error).__name__}: {error}".encode(errors="replace"))

@@ -61,15 +61,15 @@ async def _rollout(args: Any, data_source: Any) -> RolloutFnTrainOutput:
     context = Context.of(args)
     context.players = players = context.players or Players(args, data_source)
     keep = args.dynamic_sampling_filter_path and load_function(args.dynamic_sampling_filter_path)
-    kept: list[Group] = []
+    groups: list[Group] = []
     drops = MetricGatherer()
-    while len(kept) < args.rollout_batch_size:
+    while len(groups) < args.rollout_batch_size:
         group = await players.played.get()
         if isinstance(group, Exception):
             raise group
         outcome = call_dynamic_filter(keep, args, group)
         if outcome.keep:
-            kept.append(group)
+            groups.append(group)
         else:
             drops.on_dynamic_filter_drop(outcome.reason)
-    return RolloutFnTrainOutput(samples=sorted(kept, key=lambda group: flat(group)[0].index), metrics=drops.collect())
+    return RolloutFnTrainOutput(samples=sorted(groups, key=lambda group: flat(group)[0].index), metrics=drops.collect())

@@ -48,11 +48,11 @@ def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], 
     """
     args.logged_eval_rollout_id = rollout_id
     for name, played in list(data.items()):
-        kept = [i for i, s in enumerate(played["samples"]) if s.status != Sample.Status.FAILED]
-        if failed := len(played["samples"]) - len(kept):
+        ended = [i for i, s in enumerate(played["samples"]) if s.status != Sample.Status.FAILED]
+        if failed := len(played["samples"]) - len(ended):
             log.warning("Evaluation %s: %d episodes failed and are left out", name, failed)
-        if kept:
-            data[name] = {key: [values[i] for i in kept] for key, values in played.items()}
+        if ended:
+            data[name] = {key: [values[i] for i in ended] for key, values in played.items()}
         else:
             del data[name]  # SLIME's own log goes by the entries that are there
         episodes = _played(played["samples"])

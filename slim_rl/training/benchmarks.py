@@ -47,8 +47,8 @@ class Benchmarks:
             game = self._games[name]
             episodes = await self._play(name, benchmark, game, step, engine)
             seats = {seat for seat, who in episodes[0].seating.items() if who == "policy"}
-            found = scores(episodes, seats, game.taskset.pass_reward)
-            metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
+            passed = scores(episodes, seats, game.taskset.pass_reward)
+            metrics |= {f"{name}/{metric}": value for metric, value in passed.items()}
         return metrics
 
     async def _play(

@@ -199,9 +199,9 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_game(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not isinstance(given.get("game"), str):
-            return given
-        parameters = given.get("parameters")
-        parsed = parameters if isinstance(parameters, GameParameters) else game_parameters(given["game"], parameters)
-        return {**given, "parameters": parsed}
+    def _of_the_game(cls, section: Any) -> Any:
+        if not isinstance(section, dict) or not isinstance(section.get("game"), str):
+            return section
+        parameters = section.get("parameters")
+        parsed = parameters if isinstance(parameters, GameParameters) else game_parameters(section["game"], parameters)
+        return {**section, "parameters": parsed}

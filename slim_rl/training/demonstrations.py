@@ -63,13 +63,13 @@ class Demonstrations:
 
     def _show(self, name: str, place: int, seat: int) -> Demonstration:
         seats = policy_seats(self._games[name])
-        shown = self._games[name].taskset.demonstrate(self._tasks[name][place], seats[seat % len(seats)])
-        if shown is None:
+        demonstration = self._games[name].taskset.demonstrate(self._tasks[name][place], seats[seat % len(seats)])
+        if demonstration is None:
             raise UserError(
                 f"The game {name} has no demonstrations, so model.base cannot be tiny. Name a checkpoint there, "
                 "without warmstart.checkpoint."
             )
-        return shown
+        return demonstration
 
 
 class Tree(NamedTuple):

@@ -217,11 +217,11 @@ def right_closings(model: PreTrainedModel, held_out: Sequence[HeldOut]) -> dict[
     Every token must be the likeliest one after those before it, except those that choose to close where a demonstrator
     may go on.
     """
-    found: dict[int, list[bool]] = {}
+    by_turns: dict[int, list[bool]] = {}
     for turns, tree in held_out:
         logits, targets, weights = _predict(model, [tree])
         right = (logits.argmax(dim=-1) == targets) | (weights < 1)
         sizes = np.bincount(tree.branches)[1:].tolist()  # the targets of closings come last, branch by branch
         for k, part in zip(turns, right[-sum(sizes) :].split(sizes), strict=True):
-            found.setdefault(k, []).append(bool(part.all()))
-    return found
+            by_turns.setdefault(k, []).append(bool(part.all()))
+    return by_turns

@@ -69,10 +69,10 @@ def chat_corpus(demonstrations: Iterable[Demonstration]) -> set[str]:
 
     spelling.encode = record  # type: ignore[method-assign]
     renderer = Renderer(spelling, thinking=False)
-    for shown in demonstrations:
-        renderer.opening(shown.read(0), shown.tools)
-        for i in range(1, len(shown.observations)):
-            renderer.continuation(shown.read(i))
-        encoded.update((*shown.turns, *filter(None, shown.closings)))
+    for demonstration in demonstrations:
+        renderer.opening(demonstration.read(0), demonstration.tools)
+        for i in range(1, len(demonstration.observations)):
+            renderer.continuation(demonstration.read(i))
+        encoded.update((*demonstration.turns, *filter(None, demonstration.closings)))
     marker = re.compile("|".join(map(re.escape, _MARKERS)))
     return {piece for text in encoded for piece in marker.split(text) if piece}

@@ -60,10 +60,10 @@ class Agents(Taskset):
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
         """At most `count`: no task comes twice. Raises UserError: a file is damaged, or has none for this purpose."""
-        found = list(islice(self._tasks(purpose), count))
-        if not found:
+        tasks = list(islice(self._tasks(purpose), count))
+        if not tasks:
             raise UserError(f"games.{self.name}.tasks: {self.parameters.tasks} has no tasks to {purpose}.")
-        yield from found
+        yield from tasks
 
     def load(self, task: Task) -> AgentGame:
         if not isinstance(task.state["task"], dict):

@@ -51,13 +51,13 @@ class _Parser:
         self._tokens: list[str] = []
         place, text = 0, text.rstrip()
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            token = _TOKEN.match(text, place)
+            if token is None:
                 raise ValueError(
                     f"an expression has numbers, + - * / and parentheses, but no {text[place:].strip()[0]!r}"
                 )
-            self._tokens.append(found[1])
-            place = found.end()
+            self._tokens.append(token[1])
+            place = token.end()
         self._place = self._depth = 0
 
     def whole(self) -> Fraction:

@@ -61,8 +61,8 @@ class Sums(Taskset):
         drawn = random.Random(series_seed(self.seed, purpose))
         for n in range(count):
             expression = self._draw(drawn)
-            shown = f"{expression} = {written(evaluate(expression))}. " if self.parameters.answer_shown else ""
-            prompt = f"{shown}What is {expression}? Answer with the number alone."
+            answer = f"{expression} = {written(evaluate(expression))}. " if self.parameters.answer_shown else ""
+            prompt = f"{answer}What is {expression}? Answer with the number alone."
             yield Task(f"sum-{purpose}-{self.seed}-{n}", prompt, {"expression": expression})
 
     def load(self, task: Task) -> Calculator:

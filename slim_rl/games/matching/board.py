@@ -122,19 +122,19 @@ class Board:
 
 
 def _matrix(state: Mapping[str, Any], key: str, top: int, size: int | None = None) -> np.ndarray:
-    """(N, N) int64 from `state[key]`: square, of `size` if given, whole numbers 0..`top`."""
+    """(N, N) int64 from `state[key]`: square, of `size` if that is not None, whole numbers 0..`top`."""
     try:
-        given = np.array(state[key])
+        matrix = np.array(state[key])
     except ValueError:  # rows of different lengths
         raise ValueError(f"{key} must be a square matrix, but its rows differ in length") from None
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
-        raise ValueError(f"{key} must be a square matrix, not of shape {given.shape}")
-    if size not in (None, len(given)):
-        raise ValueError(f"{key} must be {size} x {size} like the table, not {len(given)} x {len(given)}")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise ValueError(f"{key} must be a square matrix, not of shape {matrix.shape}")
+    if size not in (None, len(matrix)):
+        raise ValueError(f"{key} must be {size} x {size} like the table, not {len(matrix)} x {len(matrix)}")
     unclear = top > 1 and any(isinstance(number, bool) for row in state[key] for number in row)
-    if unclear or given.dtype.kind not in "biuf" or not np.isin(given, np.arange(top + 1)).all():
+    if unclear or matrix.dtype.kind not in "biuf" or not np.isin(matrix, np.arange(top + 1)).all():
         raise ValueError(f"{key} must hold whole numbers from 0 to {top}")
-    return given.astype(np.int64)
+    return matrix.astype(np.int64)
 
 
 def optimal_assignment(values: np.ndarray) -> np.ndarray:

@@ -82,11 +82,11 @@ def resolve_reviewer(text: str, size: int) -> int:
         UnknownName: it names no reviewer in play, or several.
     """
     per_word = [_closest(word, "reviewer") for word in _words(text)]
-    found: frozenset[int] = frozenset()
+    candidates: frozenset[int] = frozenset()
     if per_word and all(per_word):
         # "Andrei Patel" matches no full name: Andrei Petrov and Sofia Patel are candidates.
-        found = frozenset.intersection(*per_word) or frozenset.union(*per_word)
-    return _only_one(found, text, "reviewer", size)
+        candidates = frozenset.intersection(*per_word) or frozenset.union(*per_word)
+    return _only_one(candidates, text, "reviewer", size)
 
 
 def resolve_paper(text: str, size: int) -> int:
@@ -97,13 +97,13 @@ def resolve_paper(text: str, size: int) -> int:
     """
     words = _words(text)
     rest = " ".join(words[1:])
-    found = _closest(words[0], "paper") if words else frozenset()
-    if rest and found:
-        found = frozenset(i for i in found if fuzz.partial_ratio(rest, _SUBTITLES[i]) >= 85)
-    if not found and len(words) > 2:
+    candidates = _closest(words[0], "paper") if words else frozenset()
+    if rest and candidates:
+        candidates = frozenset(i for i in candidates if fuzz.partial_ratio(rest, _SUBTITLES[i]) >= 85)
+    if not candidates and len(words) > 2:
         best = process.extractOne(" ".join(words), _SUBTITLES, scorer=fuzz.ratio, score_cutoff=85)
-        found = frozenset([best[2]]) if best else found
-    return _only_one(found, text, "paper", size)
+        candidates = frozenset([best[2]]) if best else candidates
+    return _only_one(candidates, text, "paper", size)
 
 
 def find_mentions(text: str, size: int) -> list[Mention]:
@@ -116,10 +116,10 @@ def find_mentions(text: str, size: int) -> list[Mention]:
     position = 0  # no mention starts before it, so the words of a title are read once
     for number, here in enumerate(matches, start=1):
         word = here[0].lower()
-        found = _mentioned(word)
-        if found is None or here.start() < position:
+        mention = _mentioned(word)
+        if mention is None or here.start() < position:
             continue
-        kind, index = found
+        kind, index = mention
         following = matches[number] if number < len(matches) else None
         position = here.end()
         if kind == "paper":
@@ -226,15 +226,15 @@ def _is_last_name(word: str, reviewer: int) -> bool:
     return OSA.distance(word, last) < OSA.distance(word, first)
 
 
-def _only_one(found: frozenset[int], text: str, kind: Kind, size: int) -> int:
-    shown = _SHOWN[kind]
-    choices = f"choose one of {_listing(shown[:size], 'or')}."
+def _only_one(candidates: frozenset[int], text: str, kind: Kind, size: int) -> int:
+    full_names = _SHOWN[kind]
+    choices = f"choose one of {_listing(full_names[:size], 'or')}."
     quoted = f'"{_shortened(text)}"'
-    if len(found) > 1:
-        meant = _listing((shown[i] for i in sorted(found)), "or")
+    if len(candidates) > 1:
+        meant = _listing((full_names[i] for i in sorted(candidates)), "or")
         raise UnknownName(f"{quoted} could be the {kind} {meant}; {choices}")
-    if found and min(found) < size:
-        return min(found)
+    if candidates and min(candidates) < size:
+        return min(candidates)
     raise UnknownName(f"{quoted} is not a {kind} in this game; {choices}")
 
 

@@ -58,9 +58,9 @@ def _two_steps(bounds: np.ndarray, unasked: np.ndarray, one: np.ndarray, price: 
     order = np.arange(len(still))
     low, high = bounds[:, rows, columns]
     # The answers lie where those of 0..99 lie at 4.5, 14.5, and so on.
-    told = low + np.tile(np.append(_QUANTILES, 0), len(cells)) * (high - low + 1) - 0.5
+    answers = low + np.tile(np.append(_QUANTILES, 0), len(cells)) * (high - low + 1) - 0.5
     unknown = np.tile(np.arange(len(chances)) == len(_QUANTILES), len(cells))
-    after[:, order, rows, columns] = np.where(unknown, after[:, order, rows, columns], told)
+    after[:, order, rows, columns] = np.where(unknown, after[:, order, rows, columns], answers)
     still[order, rows, columns] = False
     second = np.where(still, p_known * _gain(after) - price, 0).max((1, 2))
     second = (second.clip(0).reshape(len(cells), -1) * chances).sum(1)
@@ -103,11 +103,11 @@ def _with_and_without(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _one_by_one(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     having, lacking = np.empty_like(values), np.empty_like(values)
     for board, row, column in np.ndindex(values.shape):
-        for found, value in ((having, 1e6), (lacking, -1e6)):
+        for values_with, value in ((having, 1e6), (lacking, -1e6)):
             changed = values[board].copy()
             changed[row, column] = value
             best = optimal_assignment(changed)
-            found[board, row, column] = changed[np.arange(len(best)), best].sum()
+            values_with[board, row, column] = changed[np.arange(len(best)), best].sum()
     return having - 1e6, lacking
 
 

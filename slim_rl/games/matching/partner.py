@@ -110,10 +110,10 @@ class ShyPartner(ScriptedPlayer):
         pairs = asked_cells(text, len(self._view.numbers))
         if not pairs:
             return f"[message] {self._rng.choice(VAGUE) if asks_something(text) else 'I see.'}"
-        told = pairs[: int(min(self._left, len(pairs)))]
-        self._left -= len(told)
-        replies = [self._answer(pair, naming=len(pairs) > 1) for pair in told]
-        if len(told) < len(pairs):
+        answered = pairs[: int(min(self._left, len(pairs)))]
+        self._left -= len(answered)
+        replies = [self._answer(pair, naming=len(pairs) > 1) for pair in answered]
+        if len(answered) < len(pairs):
             replies.append(self._rng.choice(VAGUE))
         return "[message] " + " ".join(replies)
 

@@ -236,12 +236,12 @@ def _runs(mentions: Sequence[Mention]) -> list[list[Mention]]:
 
 def _included(clause: str, mentions: list[Mention]) -> list[Mention]:
     """The mentions without those that the clause excludes ("besides Ava")."""
-    kept = []
+    included = []
     for run in _runs(mentions):
         start = run[0].start
         if not EXCLUDES.search(clause[max(0, start - 80) : start]):
-            kept += run
-    return kept
+            included += run
+    return included
 
 
 def _other_words(clause: str, mentions: Sequence[Mention]) -> set[str]:
@@ -447,12 +447,12 @@ def named_pairs(mentions: Sequence[Mention], clause: str) -> Iterator[Pair]:
 @lru_cache(maxsize=4096)
 def told_numbers(text: str, size: int) -> tuple[tuple[Pair, str], ...]:
     """Each pair that a sentence names with a number, and that number; asked for or not, true or not."""
-    told: list[tuple[Pair, str]] = []
+    named: list[tuple[Pair, str]] = []
     for sentence in re.split(r"[.!?\n]+", text):
         numbers = re.findall(r"\d+", sentence)
         pairs = list(named_pairs(find_mentions(sentence, size), sentence)) if numbers else []
-        told += zip(pairs, numbers, strict=False)
-    return tuple(told)
+        named += zip(pairs, numbers, strict=False)
+    return tuple(named)
 
 
 _TURN = re.compile(r"\s*\[(\w+)\]\s*")
@@ -485,15 +485,15 @@ def classify(turns: Sequence[tuple[str, str]], asker: str, seen: Collection[Pair
         seen: the (reviewer, paper) pairs whose score the asker sees from the start.
         size: reviewers on the board.
     """
-    found: list[Asked] = []
+    questions: list[Asked] = []
     for number, (seat, text) in enumerate(turns):
         cells = asked_cells(_message(text), size) if seat == asker else []
         told = _told(next((said for speaker, said in turns[number + 1 :] if speaker != asker), "")) if cells else ()
-        before = {asked.cell for asked in found}
+        before = {asked.cell for asked in questions}
         for cell in cells:
             with_number = any(cell in named or (not named and len(cells) == 1) for named in told)
-            found.append(Asked(cell, cell in seen, cell in before, with_number))
-    return found
+            questions.append(Asked(cell, cell in seen, cell in before, with_number))
+    return questions
 
 
 def _message(turn: str) -> str:

@@ -117,6 +117,6 @@ def _guess(rng: np.random.Generator) -> int:
 
 def _computed(program: str) -> int | None:
     """What a program of this kind prints; None for any other."""
-    found = _PROGRAM.fullmatch(program.strip())
-    compute = _EXPRESSIONS.get(found[3]) if found else None
-    return compute(int(found[1]), int(found[2])) if found and compute else None
+    match = _PROGRAM.fullmatch(program.strip())
+    compute = _EXPRESSIONS.get(match[3]) if match else None
+    return compute(int(match[1]), int(match[2])) if match and compute else None

@@ -129,8 +129,8 @@ class TextArenaGame(TextGame):
         """TextArena's rewards by seat (in most games 1 and -1, or 0 and 0 for a draw), or SPIRAL's."""
         if self._offender is not None:
             return {seat: SPIRAL_OFFENDER if seat == self._offender else SPIRAL_OTHER for seat in SEATS}
-        given = self.state.rewards if self.state.done else None
-        return {seat: float((given or {}).get(player, 0)) for seat, player in self.ids.items()}
+        by_player = self.state.rewards if self.state.done else None
+        return {seat: float((by_player or {}).get(player, 0)) for seat, player in self.ids.items()}
 
     def metrics(self) -> dict[str, float]:
         rewards, decided = self.rewards(), self.state.done or self._offender is not None

@@ -69,8 +69,8 @@ class TextArenaTaskset(Taskset):
     def words(self) -> Sequence[str]:
         """Moves and single characters of boards, from a few random games."""
         texts = [text for seed in range(8) for text in self._random_texts(seed)]
-        found = {word for text in texts for word in MOVE.findall(text) + _CELL.findall(text)}
-        return sorted(found, key=lambda word: (-len(word), word))
+        words = {word for text in texts for word in MOVE.findall(text) + _CELL.findall(text)}
+        return sorted(words, key=lambda word: (-len(word), word))
 
     def _random_texts(self, seed: int) -> Iterator[str]:
         game, rng = self.deal(seed), np.random.default_rng(seed)

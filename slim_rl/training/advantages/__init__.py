@@ -78,9 +78,9 @@ def estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any
 
 
 def _estimate(config: TrainConfig, played: Sequence[Played], state: dict[str, Any]) -> list[Advantage]:
-    given: Sequence[Any] = find_estimator(config.advantage)(played, config, state)
+    returned: Sequence[Any] = find_estimator(config.advantage)(played, config, state)
     try:
-        values = [[finite(v) for v in value] if np.ndim(value) else finite(value) for value in given]
+        values = [[finite(v) for v in value] if np.ndim(value) else finite(value) for value in returned]
     except ValueError as error:
         raise UserError(
             f"train.advantage: {config.advantage} gave an advantage that cannot be used: {error}."
