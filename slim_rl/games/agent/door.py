@@ -29,7 +29,7 @@ class _Given:
     """A completion, done or under way."""
 
     digest: bytes
-    """Of the request."""
+    """SHA-256 of the request."""
     task: asyncio.Task[dict[str, Any]]
     request: web.Request
     """The latest that waits for it."""

@@ -139,7 +139,7 @@ def _assistant(reply: Message) -> dict[str, Any]:
 
 
 def _logprobs(turn: Message) -> dict[str, Any] | None:
-    """Of all that was sampled: thoughts, markers and the end are tokens, too."""
+    """The log-probs of all that was sampled: thoughts, markers and the end are tokens, too."""
     tokens = turn.sampled.logprobs if turn.sampled else ()
     content = [{"token": t, "logprob": p, "bytes": list(t.encode()), "top_logprobs": []} for t, p in tokens]
     return {"content": content, "refusal": None} if content else None
