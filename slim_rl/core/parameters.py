@@ -18,11 +18,7 @@ class Section(BaseModel):
         """YAML reads `yes` and `on` as true, which pydantic takes for 1."""
         kind = str(cls.model_fields[info.field_name or ""].annotation)
         several = value if isinstance(value, list | tuple) else [value]
-        if (
-            any(isinstance(value, bool) for value in several)
-            and ("int" in kind or "float" in kind)
-            and "bool" not in kind
-        ):
+        if any(isinstance(one, bool) for one in several) and ("int" in kind or "float" in kind) and "bool" not in kind:
             raise ValueError(f"{info.field_name} is {value!r}, but must be a number")
         return value
 
@@ -75,8 +71,8 @@ class GameParameters(Section):
         if not isinstance(values, Mapping):
             return values
         decided: dict[str, Any] = {}
-        for name, values in cls.presets.items():
-            decided |= values.get(str(values.get(name)), {})
+        for name, preset in cls.presets.items():
+            decided |= preset.get(str(values.get(name)), {})
         return {**decided, **values}
 
     @model_validator(mode="after")
