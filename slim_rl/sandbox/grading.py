@@ -19,6 +19,8 @@ Verdict = Literal["right", "wrong", "raised", "unreadable"]
 is wrong, too; docs/sandbox.md says how many of MBPP's reference solutions this concerns."""
 Case = tuple[str, Any]
 """A call, "f(1, 2)", and what it should return."""
+MAX_CALLS = 1000
+"""A `check` that calls its candidate more often has failed, also where a server does not tell how long a program ran."""
 CHECK_LIMITS = 10
 """All runs of a program and of its `check` together may take as many times the limit of one."""
 
@@ -106,7 +108,7 @@ async def check(
     answers: list[str] = []
     run = Run("ok")
     left = CHECK_LIMITS * seconds
-    while left > 0:
+    while len(answers) < MAX_CALLS and left > 0:
         script = _IMPORT.format(units=[begun, test]) + _CHECKER.format(answers=answers, entry_point=entry_point)
         checked = await sandbox.run(script, seconds=seconds)
         if checked.status == "failed":

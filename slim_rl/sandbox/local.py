@@ -80,7 +80,7 @@ class Zygote:
             paths = filter(os.path.exists, (_PYTHON, _FOLDER, *_READABLE))
             binds = chain.from_iterable(("--ro-bind", path, path) for path in paths)
             hidden = ("--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/")
-            command = ["bwrap", *hidden, *binds, *command]
+            command = [shutil.which("bwrap") or "bwrap", *hidden, *binds, *command]
         self._process = subprocess.Popen(
             command,
             stdin=theirs.fileno(),

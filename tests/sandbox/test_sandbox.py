@@ -194,6 +194,15 @@ asyncio.run(main())"""
     assert len(gone) == len(started) and not alive
 
 
+def test_a_bubblewrap_anywhere_on_the_path_is_the_one_that_is_tried(tmp_path, monkeypatch):
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\ntouch {tmp_path}/tried\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    local.namespaces_work.cache_clear()
+    assert not local.namespaces_work() and (tmp_path / "tried").exists()
+    local.namespaces_work.cache_clear()
+
+
 ANSWERS = {  # of SandboxFusion: to a program, and how we read it
     "print(1)": ("Success", {"status": "Finished", "return_code": 0, "stdout": "1\n", "stderr": "", "execution_time": 0.1}, "ok"),
     "a surrogate": ("Success", {"status": "Finished", "return_code": 0, "stdout": "\ud800\n"}, "ok"),

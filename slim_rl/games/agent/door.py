@@ -25,7 +25,7 @@ MAX_BYTES = 8 * 2**20
 
 
 @dataclass(eq=False)
-class _Given:
+class _Reply:
     """A completion, done or under way."""
 
     digest: bytes
@@ -43,7 +43,7 @@ class _Given:
 @dataclass
 class _Visitor:
     answer: Answer
-    given: list[_Given] = field(default_factory=list)
+    replies: list[_Reply] = field(default_factory=list)
     """All of the episode; its turns are limited."""
 
 
@@ -65,8 +65,8 @@ class Door:
             _, url = await asyncio.shield(self._opening)
             yield url, key
         finally:
-            for given in self._visitors.pop(key).given:
-                given.task.cancel()
+            for reply in self._visitors.pop(key).replies:
+                reply.task.cancel()
             if not self._visitors and self._opening is not None:
                 opening, self._opening = self._opening, None
                 runner, _ = await opening
@@ -100,20 +100,20 @@ class Door:
         except (ValueError, RecursionError):
             raise Refusal("The body is no JSON.") from None
         digest = hashlib.sha256(written).digest()
-        equal = [given for given in visitor.given if given.digest == digest]
+        equal = [reply for reply in visitor.replies if reply.digest == digest]
         retried = request.headers.get("x-stainless-retry-count", "0") != "0"
-        given = next((given for given in equal if given.lost), equal[-1] if retried and equal else None)
-        if given is None:
-            given = _Given(digest, asyncio.create_task(_choices(visitor.answer, asked)), request)
-            visitor.given.append(given)
-        given.request = request
+        reply = next((reply for reply in equal if reply.lost), equal[-1] if retried and equal else None)
+        if reply is None:
+            reply = _Reply(digest, asyncio.create_task(_choices(visitor.answer, asked)), request)
+            visitor.replies.append(reply)
+        reply.request = request
         try:
-            whole = await asyncio.shield(given.task)
+            whole = await asyncio.shield(reply.task)
         except Refusal:
-            visitor.given = [other for other in visitor.given if other is not given]
+            visitor.replies = [other for other in visitor.replies if other is not reply]
             raise
         response = await _write(request, asked, whole)
-        given.delivered = True
+        reply.delivered = True
         return response
 
 
