@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -16,7 +15,8 @@ from typing import Any
 
 WORK_VARIABLE = "SLIM_RL_WORK"
 """The environment variable with another folder than `.work`, for processes that run in a copy of the workspace."""
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of installed packages, in this environment, one below it, or the user's."""
 
 
 def work_root() -> Path:
@@ -161,7 +161,7 @@ def _spec(top: str) -> Any:
 @cache
 def _is_installed(top: str) -> bool:
     spec = _spec(top)
-    return bool(spec and spec.origin and spec.origin.startswith(_INSTALLED))
+    return bool(spec and spec.origin and _INSTALLED & {*Path(spec.origin).parts})
 
 
 @cache

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from slim_rl.runtime.code import fingerprint, work_folder
+from slim_rl.runtime.code import dependencies, fingerprint, work_folder
 
 CODE = '"""Doc."""\nNAME = "one"\ndef one():\n    return 1\n'
 
@@ -36,6 +36,21 @@ def test_code_changes_a_fingerprint_and_words_about_it_do_not(tmp_path, old, new
     before = fingerprint(tmp_path)
     file.write_text(CODE.replace(old, new, 1))
     assert (fingerprint(tmp_path) == before) == same
+
+
+def test_a_package_of_another_environment_counts_as_a_whole_and_a_module_of_ones_own_by_its_imports(
+    tmp_path, monkeypatch
+):
+    """As with `pip install --user`, or an environment on top of another: else each run would read all of torch."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "a_library.py").write_text("import a_part_of_it\n")
+    (installed / "a_part_of_it.py").write_text("X = 1\n")
+    (tmp_path / "my_game_here.py").write_text("import a_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(installed)
+    lines = [line.split()[:2] for line in dependencies(["my_game_here"])]
+    assert lines == [["module", "my_game_here"], ["package", "a_library"]]
 
 
 def test_a_file_is_hashed_in_pieces(tmp_path):
