@@ -41,7 +41,8 @@ def check(config: Config) -> None:
 
             find_reward(parameters.reward_function)
     check_checkpoints(config)
-    if any(service.max_cost_dollars is not None for service in config.services.values()):
+    paid = [*config.services.values(), *([config.tinker] if config.train.backend == "tinker" else [])]
+    if any(payee.max_cost_dollars is not None for payee in paid):
         from stages import estimate  # loads the players
 
         estimate.check(config)

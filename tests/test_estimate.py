@@ -117,5 +117,6 @@ def test_a_policy_on_a_tinker_server_has_a_row_of_its_own(monkeypatch):
     assert most.tokens > most.calls * config.model.turn_tokens
     _, with_reference = rows(train__kl_coefficient=0.01)
     assert next(row for row in with_reference if row.service == estimate.TINKER).dollars > expected.dollars
-    poor, found = rows(tinker__max_cost_dollars=0.01)
-    assert any("tinker.max_cost_dollars is 0.01" in sentence for sentence in estimate.missing_budgets(found, poor))
+    few |= {"model.base": "tiny", "tinker.base_url": "http://own:8000", "services.partner.max_cost_dollars": None}
+    with pytest.raises(UserError, match=r"tinker\.max_cost_dollars is 0\.01; raise it"):
+        ready.check(checked(composed("qwen3-8b-tinker-gpt4.1", {**few, "tinker.max_cost_dollars": 0.01}), ""))
