@@ -26,13 +26,10 @@ class Config(Section):
     """All parameters of a run."""
 
     seed: int = Field(0, ge=0)
-    threads: int = Field(1, ge=1)
-    """Torch threads of each process. Another number changes the last digits of sums, and with them the sampled
-    episodes."""
-    processes: int = Field(2, ge=1)
-    """Processes that share the warm start, the training on this machine and the evaluation; each has a model of its own.
-    On few cores a small model trains faster with more processes than with more threads. With a GPU there is one; `train`
-    and `evaluate` also run in one with `services` or `evaluate.server`. One process takes the threads of all."""
+    cores: int = Field(2, ge=1)
+    """Processor cores that a stage uses: for a tiny model one process on each, which is faster than threads; for a
+    checkpoint, a GPU, `services` or `evaluate.server` one process with a thread on each. Another number changes the last
+    digits of sums, and with them the sampled episodes."""
     concurrency: int = Field(256, ge=1)
     """Episodes played at once."""
     secrets: dict[str, str | None] = Field(default_factory=dict)
@@ -77,8 +74,8 @@ class Config(Section):
 
     @property
     def playing_processes(self) -> int:
-        """`processes`, but one where a service counts its calls and budget, or a server holds the model."""
-        return 1 if self.services or self.evaluate.server else self.processes
+        """That play episodes: one where a service counts its calls and budget, or a server holds the model."""
+        return self.cores if self.model.base == "tiny" and not (self.services or self.evaluate.server) else 1
 
     @property
     def tinker_server(self) -> TinkerConfig:
@@ -86,10 +83,6 @@ class Config(Section):
         own = self.tinker
         seed = self.seed if own.seed is None else own.seed
         return own.model_copy(update={"base_model": own.base_model or self.model.base, "seed": seed})
-
-    def threads_of(self, processes: int) -> int:
-        """Torch threads of each process, if a stage runs in so many."""
-        return self.threads * self.processes // processes
 
     @model_validator(mode="after")
     def _services_exist(self) -> "Config":

@@ -1,5 +1,6 @@
 """Stage `base_model`: the checkpoint that training starts from."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, hold_out
-from slim_rl.training.imitation import imitate, length
+from slim_rl.training.imitation import imitate
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.weights import Weights
@@ -39,10 +40,10 @@ TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 def main() -> None:
     config = parameters_of_the_run()
     if config.model.base == "tiny":
-        run_as_team(partial(make_tiny, config), config.processes)
+        run_as_team(partial(make_tiny, config), config.cores)
         return
     if config.warmstart.checkpoint:
-        run_as_team(partial(warm_start, config), config.processes)
+        asyncio.run(warm_start(config))
     else:
         copy_given(config)
 
@@ -61,16 +62,15 @@ def copy_given(config: Config) -> None:
         copy_checkpoint(folder, OUTPUT)
 
 
-async def warm_start(config: Config, team: Team) -> None:
+async def warm_start(config: Config) -> None:
     """Let the checkpoint that `model.base` names imitate the games' demonstrations."""
-    torch.set_num_threads(config.threads_of(team.size))
+    torch.set_num_threads(config.cores)
     made, warm = config.model, config.warmstart
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
-    dtype, why = await team.lead(choose(made.precision, model.config))
-    if team.leads:
-        print(f"Precision: {why}.")
+    dtype, why = choose(made.precision, model.config)
+    print(f"Precision: {why}.")
     weights = Weights(model, dtype)
     renderer = renderer_of(made, tokenizer)
     games = load_games(config.games, config.seed)
@@ -91,19 +91,18 @@ async def warm_start(config: Config, team: Team) -> None:
 
     def batch(step: int) -> list[Tree]:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
-        return team.share([encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers], length)
+        return [encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers]
 
     work, key = training_work("base_model", config, source)
-    async with after_divergence(work, key, team):
-        measured = await imitate(warm, weights, batch, work, held_out, team)
-    if team.leads:
-        save_model(OUTPUT, weights.sampler, tokenizer)
-        write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
+    async with after_divergence(work, key):
+        measured = await imitate(warm, weights, batch, work, held_out)
+    save_model(OUTPUT, weights.sampler, tokenizer)
+    write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
 
 
 async def make_tiny(config: Config, team: Team) -> None:
     """A Qwen3 from scratch that can play, by imitation of the games' demonstrations."""
-    torch.set_num_threads(config.threads_of(team.size))
+    torch.set_num_threads(config.cores // team.size)
     made, warm = config.model, config.warmstart
     games = load_games(config.games, config.seed)
     demonstrations = Demonstrations(games, warm.demonstrations, warm.last_seat_demonstrations)

@@ -22,21 +22,9 @@ RUN_VARIABLE = "SLIM_RL_RUN"
 _NOTE = "# What a run reads. The next run writes it anew. Composed of params.yaml and "
 SECTIONS = {
     "games": ("seed", "games"),
-    "base_model": ("seed", "threads", "processes", "games", "model", "warmstart"),
-    "train": (
-        "seed",
-        "threads",
-        "processes",
-        "concurrency",
-        "games",
-        "services",
-        "model",
-        "train",
-        "slime",
-        "tinker",
-        "evaluate",
-    ),
-    "evaluate": ("seed", "threads", "processes", "concurrency", "games", "services", "model", "evaluate", "studies"),
+    "base_model": ("seed", "cores", "games", "model", "warmstart"),
+    "train": ("seed", "cores", "concurrency", "games", "services", "model", "train", "slime", "tinker", "evaluate"),
+    "evaluate": ("seed", "cores", "concurrency", "games", "services", "model", "evaluate", "studies"),
     "analyze": tuple(Config.model_fields),
 }
 """The parameters that each stage reads. `values` leaves out those that don't change its results."""

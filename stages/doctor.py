@@ -59,7 +59,7 @@ def _machine() -> Iterator[Row]:
     import psutil
 
     memory = psutil.virtual_memory()
-    yield Row("ok" if cores() >= 2 else "note", "cores", f"{cores()}, {processor()}; `processes` is 2 by default")
+    yield Row("ok" if cores() >= 2 else "note", "cores", f"{cores()}, {processor()}; `cores` is 2 by default")
     free = memory.available / _GIGABYTE
     text = f"{free:.1f} of {memory.total / _GIGABYTE:.1f} GB are free; the default run needs {_NEEDED_GIGABYTES}"
     yield Row("ok" if free >= _NEEDED_GIGABYTES else "note", "memory", text)

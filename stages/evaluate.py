@@ -35,7 +35,7 @@ def main() -> None:
 async def evaluate(config: Config, team: Team) -> None:
     import torch
 
-    torch.set_num_threads(config.threads_of(team.size))
+    torch.set_num_threads(config.cores // team.size)
     folder = evaluation_folder(config)
     lacking, reason = 0, ""
     async with evaluations(config, folder) as (runs, services):

@@ -85,7 +85,6 @@ def check_checkpoints(config: Config) -> None:
         from slim_rl.engines.local import check_kind  # loads torch
         from slim_rl.engines.model import check_weights, checkpoint_config, choose, load_tokenizer
         from slim_rl.players.renderer import renderer_of
-        from slim_rl.runtime.team import team_size
         from slim_rl.training.memory import check_trainable
         from slim_rl.training.weights import check_peft
 
@@ -113,10 +112,10 @@ def check_checkpoints(config: Config) -> None:
                 check_kind(kinds[name])
         if base != "tiny" and config.warmstart.checkpoint:
             dtype, _ = choose(config.model.precision, kinds[base])
-            check_trainable(base, kinds[base], processes=team_size(config.processes), dtype=dtype)
+            check_trainable(base, kinds[base], dtype=dtype)
         if base != "tiny" and local:
             dtype, why = choose(config.model.precision, kinds[base])
             print(f"Precision: {why}.")
             if config.train.lora:
                 check_peft()
-            check_trainable(base, kinds[base], config.train, team_size(config.playing_processes), dtype=dtype)
+            check_trainable(base, kinds[base], config.train, dtype=dtype)

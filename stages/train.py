@@ -65,7 +65,7 @@ def main() -> None:
 
 
 async def run(config: Config, team: Team) -> None:
-    torch.set_num_threads(config.threads_of(team.size))
+    torch.set_num_threads(config.cores // team.size)
     find_estimator(config.train.advantage)
     for name in config.train.filters:
         find_filter(name)
@@ -75,7 +75,7 @@ async def run(config: Config, team: Team) -> None:
     if config.train.backend == "local" and team.leads:
         kind = checkpoint_config(str(BASE))
         dtype, _ = choose(config.model.computes_in, kind)
-        check_trainable(str(BASE), kind, config.train, team.size, dtype=dtype)
+        check_trainable(str(BASE), kind, config.train, dtype=dtype)
     games = load_games(config.games, config.seed)
     tasks = {name: TaskFile(tasks_path(GAMES, game, "train"), game) for name, game in games.items()}
     folder, key = work(config, games)

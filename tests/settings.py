@@ -29,8 +29,7 @@ def miniature(**changes: Any) -> Parameters:
     )  # fmt: skip
     parameters = {
         "seed": 0,
-        "threads": 1,
-        "processes": 1,
+        "cores": 1,
         "games": {"matching": matching},
         "model": {"base": "tiny", "layers": 1, "hidden_size": 32, "context_tokens": 512, "turn_tokens": 32},
         "warmstart": {"demonstrations": 160, "batch": 8},
@@ -47,8 +46,7 @@ def tiny(game: str, **changes: Any) -> Parameters:
     """
     played = dict(seating=["policy", "policy"], train_count=16, eval_count=6, format="parquet")
     parameters = {
-        "threads": 1,
-        "processes": 1,
+        "cores": 1,
         "games": {game: played},
         "model": {"layers": 1, "hidden_size": 32, "initializer_range": 0.1},
         "warmstart": {"demonstrations": 320, "batch": 8, "warmup_steps": 5},

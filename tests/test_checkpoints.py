@@ -36,7 +36,7 @@ def test_a_checkpoint_of_any_family_is_trained_and_evaluated(family, tmp_path, m
     (tmp_path / "guess.py").write_text(re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)[0])
     game = {"train_count": 2, "eval_count": 2, "reward_function": {"function": f"{__name__}:reward"}}
     parameters = {
-        "threads": 1,
+        "cores": 1,
         "games": {"guess": game},
         "model": {
             "base": str(chat_checkpoint(tmp_path / "given", family)),

@@ -11,7 +11,7 @@ from slim_rl.rollout.shards import read_episodes
 
 ROOT = Path(__file__).parents[1]
 SMALLER = {
-    "threads": 1, "processes": 1,
+    "cores": 1,
     "model.layers": 1, "model.hidden_size": 32, "warmstart.demonstrations": 160, "warmstart.batch": 8,
     "train.steps": 2, "train.games_per_step": 2, "train.samples_per_game": 2, "train.filters": [],
     "games.matching.train_count": 8, "games.matching.eval_count": 12,

@@ -24,7 +24,7 @@ def ready(tmp_path, monkeypatch, model, tokenizer, run_stage):
     LAST.write_text("an earlier run")
 
     def write(**changes):
-        parameters = merged(miniature(threads=1, train={"steps": 1}), changes)
+        parameters = merged(miniature(cores=1, train={"steps": 1}), changes)
         Path("params.yaml").write_text(yaml.safe_dump(parameters))
 
     write()

@@ -12,8 +12,7 @@ from slim_rl.core.errors import UserError
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/write-a-game.md").read_text(encoding="utf-8")
 TINY = {
-    "threads": 1,
-    "processes": 1,
+    "cores": 1,
     "model": {"layers": 1, "hidden_size": 32, "context_tokens": 512, "turn_tokens": 32},
     "warmstart": {"demonstrations": 96, "batch": 8, "warmup_steps": 2},
     "train": {"steps": 2, "games_per_step": 4, "samples_per_game": 4, "filters": ["no_failed_episode"]},

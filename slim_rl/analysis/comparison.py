@@ -13,7 +13,7 @@ from slim_rl.analysis import figures
 from slim_rl.analysis.page import template
 from slim_rl.analysis.statistics import Estimate, pooled
 
-NOT_COMPARED = {"seed", "threads", "processes", "concurrency"}
+NOT_COMPARED = {"seed", "cores", "concurrency"}
 """Parameters in which runs of a group may differ: the seed, and what depends on the machine."""
 
 

@@ -97,17 +97,8 @@ class Team:
 ALONE = Team()
 
 
-def team_size(processes: int) -> int:
-    """`processes`, but one where there is a GPU."""
-    if processes == 1:
-        return 1
-    import torch
-
-    return 1 if torch.cuda.is_available() else processes
-
-
-def run_as_team(main: Callable[[Team], Coroutine[Any, Any, None]], processes: int) -> None:
-    """Run `main` in an event loop in each of `team_size(processes)` processes. This process is the first.
+def run_as_team(main: Callable[[Team], Coroutine[Any, Any, None]], size: int) -> None:
+    """Run `main` in an event loop in each of `size` processes, or in one where there is a GPU. This process is the first.
 
     Args:
         main: the whole work. torch must not have computed before: its threads do not survive the fork.
@@ -115,8 +106,7 @@ def run_as_team(main: Callable[[Team], Coroutine[Any, Any, None]], processes: in
     Raises:
         UserError: another process died, or the processes do not reach each other.
     """
-    size = team_size(processes)
-    if size == 1:
+    if size == 1 or _has_gpu():
         asyncio.run(main(ALONE))
         return
     fork = multiprocessing.get_context("fork")  # nothing has been computed yet, and imports take seconds
@@ -147,6 +137,12 @@ def run_as_team(main: Callable[[Team], Coroutine[Any, Any, None]], processes: in
             _part()
 
 
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 class _NotMet(UserError):
     """The processes do not reach each other."""
 
@@ -170,7 +166,7 @@ async def _meet(main: Callable[[Team], Coroutine[Any, Any, None]], team: Team, s
         reason = str(error).splitlines()[0]
         raise _NotMet(
             f"The {team.size} processes do not reach each other over the interface lo: {reason}. Bring it up, or set "
-            "processes: 1."
+            "cores: 1."
         ) from error
     await main(team)
 

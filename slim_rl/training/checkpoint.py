@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from slim_rl.core.errors import Diverged, UserError
 from slim_rl.runtime.files import write_text, write_whole
-from slim_rl.runtime.team import Team
+from slim_rl.runtime.team import ALONE, Team
 
 _DIVERGED = "diverged.txt"
 _MORE_THAN_PAIRS = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "modules_to_save")
@@ -45,7 +45,7 @@ def load_state(path: Path) -> dict[str, Any] | None:
 
 
 @asynccontextmanager
-async def after_divergence(folder: Path, key: str, team: Team) -> AsyncIterator[None]:
+async def after_divergence(folder: Path, key: str, team: Team = ALONE) -> AsyncIterator[None]:
     """Around a training in `folder`: it goes on from the last state of one of the same `key` that has diverged.
 
     Args:

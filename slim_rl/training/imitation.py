@@ -100,7 +100,7 @@ async def imitate(
         batches: this process's share of the trees of a step.
         held_out: for a pretrained model, which AdamW trains. It is measured on them, and stops early if `config.stop_at`
             says so. None for the tiny model.
-        team: adds up the gradients and shares the measurements.
+        team: adds up the gradients of the tiny model.
         checkpoint_steps: steps between states in `folder`.
 
     Raises:
@@ -121,12 +121,8 @@ async def imitate(
     with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
         for step in range(state["step"], steps + 1):
             if held_out is not None and (step % math.ceil(steps / _MEASUREMENTS) == 0 or step == steps):
-                measured = [
-                    *(row for row in measured if row["step"] < step),
-                    await measure(model, held_out, step, team),
-                ]
-                if team.leads:
-                    bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
+                measured = [*(row for row in measured if row["step"] < step), measure(model, held_out, step)]
+                bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
                 shares = [value for name, value in measured[-1].items() if name != "step"]
                 if config.stop_at and min(shares, default=0) >= config.stop_at:
                     break
@@ -196,15 +192,11 @@ def length(tree: Tree) -> int:
     return len(tree.ids)
 
 
-async def measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int, team: Team) -> dict[str, float]:
+def measure(model: PreTrainedModel, held_out: Sequence[HeldOut], step: int) -> dict[str, float]:
     """The columns of a measurement; a number of turns after which few demonstrations close is left out."""
-    closings: dict[int, list[bool]] = {}
-    for part in await team.gather(right_closings(model, team.share(held_out))):
-        for k, right in part.items():
-            closings.setdefault(k, []).extend(right)
     shares = {
         f"right_after_{k}": sum(right) / len(right)
-        for k, right in sorted(closings.items())
+        for k, right in sorted(right_closings(model, held_out).items())
         if len(right) >= _MEASURABLE
     }
     return {"step": step, **shares}

@@ -52,7 +52,6 @@ def check_trainable(
     name: str,
     kind: PreTrainedConfig,
     config: TrainConfig | None = None,
-    processes: int = 1,
     free: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
@@ -65,7 +64,6 @@ def check_trainable(
     Args:
         name: of the model, for the sentence.
         config: of GRPO; None for the warm start of a checkpoint.
-        processes: that share the memory, each with a model of its own.
         free: bytes; None for `free_bytes()`.
         dtype: that the model computes in.
 
@@ -85,12 +83,12 @@ def check_trainable(
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         tokens = fitting_tokens(kind, checkpointing, dtype, device)
         needed += min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
-    free = (free_bytes() if free is None else free) // processes
+    free = free_bytes() if free is None else free
     if needed > free:
         raise UserError(
             f"To train {name}, which has {parameters / 1e6:,.0f} million parameters, takes about {needed / 1e9:.1f} GB of "
-            f"memory, but {free / 1e9:.1f} GB are free{f' for each of {processes} processes' * (processes > 1)}. Take a "
-            "smaller model, or fewer train.microbatch_tokens."
+            f"memory, but {free / 1e9:.1f} GB are free. Take a smaller model, or fewer "
+            "train.microbatch_tokens."
         )
 
 

@@ -34,7 +34,7 @@ def group(runs):
 
 def test_runs_on_machines_with_another_number_of_cores_are_pooled():
     laptop, node = RUNS[0], RUNS[2]
-    node = node._replace(parameters={**node.parameters, "processes": 8.0, "threads": 2.0, "concurrency": 64.0})
+    node = node._replace(parameters={**node.parameters, "cores": 8.0, "concurrency": 64.0})
     assert [[r.name for r in g.runs] for g in group([laptop, node])] == [["seed-0", "seed-1"]]
 
 

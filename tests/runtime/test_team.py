@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import load_model
 from slim_rl.rollout.shards import read_episodes
@@ -46,11 +47,24 @@ def two(made):
     return folder, said
 
 
+@pytest.mark.parametrize(
+    ("changes", "processes"),
+    [
+        ({}, 4),
+        ({"model": {"base": "it.gguf"}}, 1),
+        ({"services": {"it": {"model": "gpt-4.1"}}}, 1),
+        ({"evaluate": {"server": "serve {model} {port}"}}, 1),
+    ],
+)
+def test_only_a_tiny_model_plays_in_a_process_on_each_core(changes, processes):
+    assert Config.model_validate({"cores": 4, "games": {"kuhn": {}}, **changes}).playing_processes == processes
+
+
 def write(folder, processes):
     train = {"steps": 4, "games_per_step": 3, "samples_per_game": 4, "learning_rate": 0.001}
     train |= {"advantage": "tests.training.estimators:alternating", "checkpoint_minutes": 0}
     warmstart = {"demonstrations": 81}  # the last step has one alone
-    parameters = tiny("kuhn", train=train, warmstart=warmstart, processes=processes)
+    parameters = tiny("kuhn", train=train, warmstart=warmstart, cores=processes)
     (folder / "params.yaml").write_text(yaml.safe_dump(parameters))
 
 

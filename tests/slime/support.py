@@ -41,7 +41,7 @@ MATCHING = {
     "max_turns": 12,
 }
 PARAMETERS = {
-    "threads": 1,
+    "cores": 1,
     "games": {"matching": MATCHING},
     "model": {"context_tokens": 512, "turn_tokens": 32},
     "warmstart": {"demonstrations": 800},

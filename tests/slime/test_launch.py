@@ -453,7 +453,7 @@ FASTER = {"partner": {"model": "gpt-4.1", "max_requests_per_minute": 1000, "max_
     ("before", "after", "same"),
     [
         ({}, {"train": {"steps": 600, "checkpoint_minutes": 5, "microbatch_tokens": 100, "wandb_project": "p"}}, True),
-        ({}, {"threads": 8, "processes": 2, "concurrency": 16}, True),
+        ({}, {"cores": 8, "concurrency": 16}, True),
         ({}, {"slime": {"save_every": 5, "evaluate_every": 3, "arguments": ["--lr", "1"]}}, True),
         ({"services": SERVICE}, {"services": FASTER}, True),
         ({}, {"services": SERVICE}, False),

@@ -93,7 +93,7 @@ def two_games(tmp_path_factory, tokenizer):
     for name in ("base", "trained"):
         save_model(folder / "models" / name, model, tokenizer)
     parameters = {
-        "threads": 1,
+        "cores": 1,
         "games": {
             "kuhn": {"seating": ["policy", "policy"], "train_count": 3, "eval_count": 3},
             ECHO: {"max_turns": 2, "train_count": 4, "eval_count": 4},

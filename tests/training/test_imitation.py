@@ -12,7 +12,7 @@ from slim_rl.core.message import heard
 from slim_rl.runtime.team import Team
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.demonstrations import encode_tree, hold_out
-from slim_rl.training.imitation import backward, imitate, imitation_loss, measure, right_closings
+from slim_rl.training.imitation import backward, imitate, imitation_loss, right_closings
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.weights import Weights
 from tests.settings import counting
@@ -176,18 +176,6 @@ def test_a_batch_in_parts_gives_the_same_gradient(tokenizer, trees):
     assert counts[0] == 1 < counts[1] < counts[2] == len(different)
     for other in gradients[1:]:
         assert_close(gradients[0], other)
-
-
-def test_processes_share_a_measurement(tokenizer, renderer, demonstrations):
-    model, held_out = begun(tokenizer), [hold_out(shown, renderer, STOP) for shown in demonstrations[:40]]
-    parts = [right_closings(model, Team(rank, 2).share(held_out)) for rank in (0, 1)]
-
-    class Both(Team):
-        async def gather(self, own):
-            return parts
-
-    whole = asyncio.run(measure(model, held_out, 0, Team()))
-    assert len(whole) > 2 and asyncio.run(measure(model, held_out, 0, Both(1, 2))) == whole
 
 
 def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(tokenizer, renderer, some, tmp_path):

@@ -282,7 +282,7 @@ def test_the_agent_of_the_guide_goes_from_its_tasks_to_the_report(tmp_path, monk
     Path("sums.jsonl").write_text("".join(json.dumps({"id": n, "sum": f"{n} * 3 + 4"}) + "\n" for n in range(40)))
     chat_checkpoint(Path("models/calculator"), "qwen2.5")
     small = {"games_per_step": 2, "samples_per_game": 2, "steps": 1, "filters": []}
-    Path("params.yaml").write_text(yaml.safe_dump({**parameters, "threads": 1, "processes": 1, "train": small}))
+    Path("params.yaml").write_text(yaml.safe_dump({**parameters, "cores": 1, "train": small}))
     for stage in ("code", "games", "base_model", "train", "evaluate", "analyze"):
         run_stage(stage)
     metrics = json.loads(Path("reports/metrics.json").read_text())
