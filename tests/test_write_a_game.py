@@ -37,6 +37,13 @@ def test_the_module_has_at_most_60_lines_and_the_parameters_are_valid(workspace)
     assert "guess" in Config.model_validate(yaml.safe_load(blocks("yaml")[0])).games
 
 
+def test_the_guide_s_player_is_asked_for_each_turn(workspace, monkeypatch, capsys):
+    answers = iter(["none", "3", "7"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(answers))
+    exec(blocks("python")[1], {})
+    assert capsys.readouterr().out.startswith("{'solver': ")
+
+
 @pytest.mark.parametrize(("base", "named"), [("Taskset", "Guesses"), ("TextGame", "Guess")])
 def test_a_class_that_does_not_derive_from_its_base_is_named(base, named, workspace, run_stage):
     Path(f"without_{base}.py").write_text(blocks("python")[0].replace(f"({base})", ""))
