@@ -113,7 +113,7 @@ def question_reward_figure(binned: pd.DataFrame, path: pd.DataFrame, noun: str) 
             right.plot([step["question_count"]], [step["reward"]], marker, color=colour, label=label)
     legend(right, 1)
     left.set(xlabel=f"{noun}s in a held-out game", ylabel="mean reward")
-    right.set(xlabel=f"mean {noun}s of a training step")
+    right.set(xlabel=f"mean {noun}s in a step")
     return figure
 
 
