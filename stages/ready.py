@@ -41,8 +41,10 @@ def check(config: Config) -> None:
 
             find_reward(parameters.reward_function)
     check_checkpoints(config)
-    paid = [*config.services.values(), *([config.tinker] if config.train.backend == "tinker" else [])]
-    if any(payee.max_cost_dollars is not None for payee in paid):
+    budgets = [service.max_cost_dollars for service in config.services.values()]
+    if config.train.backend == "tinker":
+        budgets.append(config.tinker.max_cost_dollars)
+    if any(budget is not None for budget in budgets):
         from stages import estimate  # loads the players
 
         estimate.check(config)

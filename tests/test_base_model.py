@@ -110,7 +110,7 @@ def test_a_checkpoint_sees_games_of_any_length_from_the_start_and_is_measured_on
     warm = {"checkpoint": True, "demonstrations": 640, "batch": 8}
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)
     run_stage("base_model")
-    _, _, batch, _, held_out, _ = given
+    _, _, batch, _, held_out = given
     first_quarter = [tree for step in range(20) for tree in batch(step)]
     assert len({int(tree.branches.max()) for tree in first_quarter}) > 2
     assert sum(max(turns) >= 2 for turns, _ in held_out) >= 16
