@@ -12,8 +12,7 @@ import pandas as pd
 import yaml
 from dvc.exceptions import DvcException
 
-from slim_rl.analysis.comparison import Compared, Run, differences, draw, draw_curves, grouped, render
-from slim_rl.analysis.figures import save
+from slim_rl.analysis.comparison import Compared, Run, differences, grouped, render
 from slim_rl.config import RUN
 from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import flat
@@ -35,12 +34,7 @@ def main() -> None:
             "The commit that is checked out has no finished experiments; `make seeds` and `make controls` run some."
         )
     groups = grouped(every_run, compared)
-    figures, curves = REPORTS / "comparison", {}
-    save(draw(groups), figures / "runs.svg")
-    for number, (figure, description) in enumerate(draw_curves(groups)):
-        save(figure, figures / f"runs-{number}.svg")
-        curves[f"runs-{number}"] = description
-    write_text(REPORTS / "comparison.html", render(groups, figures / "runs.svg", curves))
+    write_text(REPORTS / "comparison.html", render(groups, REPORTS / "comparison"))
     print(f"Compared {', '.join(run.name for run in every_run)}: {REPORTS / 'comparison.html'}")
 
 

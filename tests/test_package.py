@@ -43,6 +43,12 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_the_wheel_has_the_files_that_the_code_opens(installed):
+    beside = [path for path in (ROOT / "slim_rl").rglob("*") if path.suffix in (".j2", ".js", ".css", ".yaml")]
+    assert beside and [path for path in beside if not (installed / path.relative_to(ROOT)).exists()] == []
+
+
+@pytest.mark.slow
 def test_the_wheel_makes_a_folder_and_runs_a_game_that_lies_in_it(installed, tmp_path):
     there = {"PYTHONPATH": str(installed), "PATH": f"{installed}/bin:{os.environ['PATH']}"}
     made = run("slim-rl", "init", "study", cwd=tmp_path, **there)

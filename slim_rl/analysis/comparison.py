@@ -66,8 +66,11 @@ def differences(metrics: Sequence[Mapping[str, Any]]) -> Compared:
     columns = []
     for name in dict.fromkeys(match[1] for match in matches if match):
         title = name.replace("_", " ").capitalize()
-        columns += [Column(f"{title}: base model", f"base.{name}"), Column(f"{title}: trained", f"trained.{name}")]
-        columns += [Column(f"{title}: difference", f"comparison.{name}_difference", "+.3f")]
+        columns += [
+            Column(f"{title}: base model", f"base.{name}"),
+            Column(f"{title}: trained", f"trained.{name}"),
+            Column(f"{title}: difference", f"comparison.{name}_difference", "+.3f"),
+        ]
     return Compared([*columns, *CORRELATIONS], [Point("", "base.reward", "trained.reward")])
 
 
@@ -85,21 +88,20 @@ class Run(NamedTuple):
     """A table of its report, by file name; None if it is not at hand."""
 
     def estimate(self, metric: str) -> Estimate:
-        values = [self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se")]
-        mean, low, high, se = (math.nan if value is None else float(value) for value in values)
-        return Estimate(mean, low, high, se, 0)
+        values = (self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se"))
+        return Estimate(*(math.nan if value is None else float(value) for value in values), games=0)
 
 
 class Group(NamedTuple):
     """Runs of a game that differ in nothing but `NOT_COMPARED`."""
 
+    name: str
+    """The names of its runs without their numbers, "seed" of "seed-0" and "seed-1"; with its label where another group
+    has the same."""
     label: str
     """What sets them apart from other groups of their game."""
     runs: tuple[Run, ...]
     compared: Compared
-    name: str = ""
-    """The names of its runs without their numbers, "seed" of "seed-0" and "seed-1"; with its label where another group
-    has the same."""
 
     @property
     def columns(self) -> list[Column]:
@@ -138,22 +140,15 @@ def grouped(runs: Sequence[Run], compared: Callable[[str, Sequence[Mapping[str, 
     games: dict[str, list[set[str]]] = {}
     for game, *settings in groups:
         games.setdefault(game, []).append(set(settings))
-    labelled = []
-    for (game, *settings), members in groups.items():
+    names = [", ".join(dict.fromkeys(re.sub(r"(?<=\w)-\d+$", "", r.name) for r in runs)) for runs in groups.values()]
+    named = []
+    for name, ((game, *settings), members) in zip(names, groups.items(), strict=True):
         shared = set.intersection(*games[game])
         apart = ", ".join(setting for setting in settings if setting not in shared)
-        named = [game] * (len(games) > 1) + [apart] * bool(apart)
-        columns = compared(members[0].study, [run.metrics for run in one_of_each_seed(members)])
-        labelled.append(Group(": ".join(named) or "all runs", tuple(members), columns))
-    return sorted(_named(labelled), key=lambda group: -len(group.pooled_runs))
-
-
-def _named(groups: Sequence[Group]) -> list[Group]:
-    names = [", ".join(dict.fromkeys(re.sub(r"(?<=\w)-\d+$", "", run.name) for run in group.runs)) for group in groups]
-    return [
-        group._replace(name=f"{name} ({group.label})" if names.count(name) > 1 else name)
-        for name, group in zip(names, groups, strict=True)
-    ]
+        label = ": ".join([game] * (len(games) > 1) + [apart] * bool(apart)) or "all runs"
+        of_study = compared(members[0].study, [run.metrics for run in one_of_each_seed(members)])
+        named.append(Group(f"{name} ({label})" if names.count(name) > 1 else name, label, tuple(members), of_study))
+    return sorted(named, key=lambda group: -len(group.pooled_runs))
 
 
 def draw(groups: Sequence[Group]) -> Figure:
@@ -177,25 +172,25 @@ def draw_curves(groups: Sequence[Group]) -> list[tuple[Figure, str]]:
     """A figure, and what it shows, for the groups of each study whose tables over training are at hand: a row of small
     panels for each group, a thin line for each run."""
     drawn = []
-    for columns in {tuple(group.compared.curves.items()): group.compared.curves for group in groups}.values():
+    for columns in {tuple(curves.items()): curves for g in groups if (curves := g.compared.curves)}.values():
         rows = {g.name: tables for g in groups if g.compared.curves == columns and (tables := g.curves)}
-        if columns and rows:
+        if rows:
             drawn.append((figures.curves_figure(rows, columns), " and ".join(columns.values())))
     return drawn
 
 
-def render(groups: Sequence[Group], figure: Path, curves: Mapping[str, str]) -> str:
-    """One HTML page that needs no other file.
-
-    Args:
-        figure: that of `draw` as SVG.
-        curves: the names of those of `draw_curves`, beside it, and what they show.
-    """
+def render(groups: Sequence[Group], folder: Path) -> str:
+    """One HTML page that needs no other file. Its figures are also saved in `folder`."""
+    figures.save(draw(groups), folder / "runs.svg")
+    curves = {}
+    for number, (figure, description) in enumerate(draw_curves(groups)):
+        curves[f"runs-{number}"] = description
+        figures.save(figure, folder / f"runs-{number}.svg")
     marks = dict.fromkeys(
         group.compared.mark
         for group in groups
         if any(point.mark in run.metrics for run in group.runs for point in group.compared.points)
     )
-    return template("comparison.html.j2", figure.parent).render(
-        question="Runs compared", groups=groups, figure=figure.stem, curves=curves, marks=[m for m in marks if m]
+    return template("comparison.html.j2", folder).render(
+        question="Runs compared", groups=groups, curves=curves, marks=[m for m in marks if m]
     )

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from slim_rl.analysis.figures import question_reward_figure
-from slim_rl.analysis.statistics import RESAMPLES, SEED, WINDOW, Estimate, estimate, interval, unknown
+from slim_rl.analysis.statistics import RESAMPLES, SEED, WINDOW, Estimate, as_columns, estimate, interval, unknown
 from slim_rl.analysis.titles import title
 
 X, Y = "question_count", "reward"
@@ -24,7 +24,6 @@ MANY = 50_000
 """With more rows, a tenth of the resamples."""
 MIN_EPISODES, MAX_BINS = 10, 12
 """The fewest episodes of a mean in the figure, and the most means."""
-STATISTICS = ("pearson", "spearman", "slope")
 COLUMNS = ("series", "player", "episode_id", "game_id", "step", "status", X, "turn_count", Y)
 """The first columns of the table of all episodes; further counts follow."""
 
@@ -38,11 +37,8 @@ class Correlation(NamedTuple):
     """Reward for a question, by least squares."""
 
     def numbers(self) -> dict[str, float]:
-        """For metrics.json."""
-        numbers: dict[str, float] = {"units": self.pearson.games}
-        for name, value in zip(STATISTICS, self, strict=True):
-            numbers |= value.interval(name)
-        return numbers
+        """For a table, and for metrics.json."""
+        return {"units": self.pearson.games, **as_columns(self._asdict())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,27 +59,20 @@ class QuestionReward:
     @cached_property
     def correlations(self) -> dict[str, Correlation]:
         """By dotted name, in the order of the table."""
-        later = self.training
+        training = self.training
         by_name = {}
-        if len(self.training):
-            by_name["training_steps"] = over_steps(self.training)
-            later = later[later["step"] >= (later["step"].min() + later["step"].max() + 1) / 2]
-        by_name |= {f"held_out.{name}": correlation(rows, rows["game_id"]) for name, rows in self.held_out.items()}
+        if len(training):
+            by_name["training_steps"] = over_steps(training)
+        for name, rows in self.held_out.items():
+            by_name[f"held_out.{name}"] = correlation(rows, rows["game_id"])
         if self.limit:
-            by_name |= {
-                f"same_{self.limit}.{name}": correlation(rows, rows["game_id"], rows[self.limit])
-                for name, rows in self.held_out.items()
-            }
-        if len(later):
+            for name, rows in self.held_out.items():
+                by_name[f"same_{self.limit}.{name}"] = correlation(rows, rows["game_id"], rows[self.limit])
+        if len(training):
+            later = training[training["step"] >= (training["step"].min() + training["step"].max() + 1) / 2]
             groups = later.groupby(["step", "game_id"], observed=True).ngroup()
             by_name["same_task"] = correlation(later, groups, groups)
         return by_name
-
-    @property
-    def table(self) -> pd.DataFrame:
-        return pd.DataFrame(
-            [{"over": name, **correlation.numbers()} for name, correlation in self.correlations.items()]
-        )
 
     @property
     def binned(self) -> pd.DataFrame:
@@ -104,14 +93,13 @@ class QuestionReward:
         nested: dict[str, dict[str, object]] = {}
         for name, correlation in self.correlations.items():
             over, _, player = name.partition(".")
-            nested[over] = (
-                {**nested.get(over, {}), player: correlation.numbers()} if player else dict(correlation.numbers())
-            )
+            nested.setdefault(over, {}).update({player: correlation.numbers()} if player else correlation.numbers())
         return nested
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        return {"question-reward": self.table, "question-reward-binned": self.binned}
+        rows = [{"over": name, **correlation.numbers()} for name, correlation in self.correlations.items()]
+        return {"question-reward": pd.DataFrame(rows), "question-reward-binned": self.binned}
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -130,9 +118,10 @@ class QuestionReward:
     @property
     def headline(self) -> str:
         """What the correlations show and what they do not, in a sentence or two."""
-        correlations, none = self.correlations, Correlation(unknown(), unknown(), unknown())
-        steps, within = correlations.get("training_steps", none), correlations.get("same_task", none)
-        across, noun = correlations.get("held_out.trained", none), self.noun
+        none, noun = Correlation(unknown(), unknown(), unknown()), self.noun
+        steps, across, within = (
+            self.correlations.get(name, none) for name in ("training_steps", "held_out.trained", "same_task")
+        )
         places = ((steps, "over training steps"), (across, "over held-out games"), (within, f"on the same {self.task}"))
         numbers = [f"{one.pearson.mean:+z.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
         if not numbers:
@@ -155,10 +144,7 @@ class QuestionReward:
             )
         else:
             says = f"nowhere do games with more {noun}s clearly earn more or less"
-        return (
-            f"{noun.capitalize()}s and reward correlate by {', '.join(numbers)}; {says}."
-            f"{' ' + self.cause if self.cause else ''}"
-        )
+        return f"{noun.capitalize()}s and reward correlate by {', '.join(numbers)}; {says}. {self.cause}".rstrip()
 
 
 def correlation(rows: pd.DataFrame, units: pd.Series, groups: pd.Series | None = None) -> Correlation:
@@ -214,7 +200,7 @@ class _Values:
 
 
 def _statistics(x: _Values, y: _Values, weights: np.ndarray) -> tuple[float, float, float]:
-    """STATISTICS of rows with these weights."""
+    """Pearson's and Spearman's correlation and the slope, of rows with these weights."""
     (pearson, slope), (spearman, _) = (
         _moments(one, other, weights)
         for one, other in ((x.centred(weights), y.centred(weights)), (x.ranks(weights), y.ranks(weights)))
@@ -248,7 +234,8 @@ def _bins(rows: pd.DataFrame) -> Iterator[dict[str, float]]:
     few = rows[X].nunique() <= MAX_BINS
     for _, episodes in rows.groupby(rows[X] if few else pd.qcut(rows[X], MAX_BINS, duplicates="drop"), observed=True):
         if len(episodes) >= MIN_EPISODES:
-            yield {X: float(episodes[X].mean()), **estimate(episodes, Y).interval(Y), "episodes": len(episodes)}
+            mean = as_columns({Y: estimate(episodes, Y)})
+            yield {X: float(episodes[X].mean()), **mean, "episodes": len(episodes)}
 
 
 def _clear(one: Estimate) -> bool:

@@ -30,10 +30,14 @@ THEME = {
     PURPLE: "purple", YELLOW: "yellow", SKY: "sky",
 }  # fmt: skip
 """Colours of a figure by the names that a page gives them, so that a page can choose lighter ones in the dark."""
+MAX_POINTS = 400
+"""Points of a curve: more cannot be told apart, and each adds to the page's size."""
 WIDTH = 4.8
 """Inches: a column of print, and legible on a phone."""
 LINES = tuple(zip((BLUE, VERMILLION, GREEN, PURPLE, GREY), ("-", "--", "-.", ":", (0, (1, 3))), strict=True))
 """Colour and line style of several curves."""
+MODELS = {"base": (VERMILLION, "o", "--"), "trained": (BLUE, "s", "-")}
+"""Colour, marker and line of the two models."""
 _STYLE = {
     "font.size": 9,
     "legend.fontsize": 8,
@@ -59,10 +63,24 @@ def with_style(draw: F) -> F:
 
 def curve(axes: Axes, curves: pd.DataFrame, column: str, label: str, colour: str, line: Any) -> None:
     """A column of `step_estimates` over training, with its band."""
+    curves = thinned(curves, MAX_POINTS)
     marker = "o" if len(curves) < 8 else None  # or a line between two points looks like a measured trend
     axes.plot(curves["step"], curves[column], color=colour, linestyle=line, marker=marker, label=label)
     low, high = curves[f"{column}_low"], curves[f"{column}_high"]
     axes.fill_between(curves["step"], low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def points(axes: Axes, rows: pd.DataFrame, x: str, y: str, label: str, style: tuple[str, str, str]) -> None:
+    """Column `y` with its interval against `x`; `style` is a colour, a marker and a line."""
+    colour, marker, line = style
+    reach = [rows[y] - rows[f"{y}_low"], rows[f"{y}_high"] - rows[y]]
+    axes.errorbar(rows[x], rows[y], reach, label=label, color=colour, marker=marker, linestyle=line, linewidth=1)
+
+
+def thinned(table: pd.DataFrame, rows: int) -> pd.DataFrame:
+    """A table over training steps with at most `rows` of its rows; any other whole."""
+    every = math.ceil(len(table) / rows)
+    return table.iloc[::every] if len(table) and table.columns[0] == "step" else table
 
 
 def whole_numbers(axes: Axes) -> None:
@@ -97,13 +115,8 @@ def question_reward_figure(binned: pd.DataFrame, path: pd.DataFrame, noun: str) 
     """
     figure = Figure((WIDTH, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for player, colour, marker, line in (("base", VERMILLION, "o", "--"), ("trained", BLUE, "s", "-")):
-        rows = binned[binned["player"] == player]
-        reach = [rows["reward"] - rows["reward_low"], rows["reward_high"] - rows["reward"]]
-        left.errorbar(
-            rows["question_count"], rows["reward"], reach, label=title(player), color=colour, marker=marker, linestyle=line,
-            linewidth=1,
-        )  # fmt: skip
+    for player, style in MODELS.items():
+        points(left, binned[binned["player"] == player], "question_count", "reward", title(player), style)
     legend(left, 1)
     right.plot(path["question_count"], path["reward"], color=GREY, linewidth=1)
     for row, name, marker, colour in ((0, "first", "o", VERMILLION), (-1, "last", "s", BLUE)):

@@ -15,8 +15,6 @@ from slim_rl.analysis.titles import title
 
 MAX_ROWS = 40
 """Rows shown of a table over training; the CSV has all of them."""
-MAX_POINTS = 400
-"""Points of a curve: more cannot be told apart, and each adds to the page's size."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _NONE = "\u2013"
 
@@ -75,15 +73,9 @@ def render(
         figure_folder: holds the report's figures as SVG.
         values: `question`, `verdict`, `data_path` (from the repository), and what the study's template uses.
     """
-    shortened = {name: thinned(table) for name, table in tables.items()}
+    shortened = {name: figures.thinned(table, MAX_ROWS) for name, table in tables.items()}
     name, folders = ("report.html.j2", [templates]) if templates else ("study.html.j2", [])
     return template(name, figure_folder, *folders).render(tables=shortened, provenance=provenance, **values)
-
-
-def thinned(table: pd.DataFrame, rows: int = MAX_ROWS) -> pd.DataFrame:
-    """A table over training steps with at most `rows` of its rows; any other whole."""
-    every = math.ceil(len(table) / rows)
-    return table.iloc[::every] if len(table) and table.columns[0] == "step" else table
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ single game) is NaN.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,40 +41,40 @@ class Estimate(NamedTuple):
             return f"{self.mean:{spec}} (too few data for an interval)"
         return f"{self.mean:{spec}} (95% interval {self.low:{spec}} to {self.high:{spec}})"
 
-    def numbers(self, name: str) -> dict[str, float]:
-        """For metrics.json, under `name` and what begins with it."""
-        return {name: self.mean, f"{name}_se": self.se, f"{name}_low": self.low, f"{name}_high": self.high}
-
-    def interval(self, name: str) -> dict[str, float]:
-        """The same without the standard error."""
-        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
-
 
 def unknown(games: int = 0) -> Estimate:
     return Estimate(math.nan, math.nan, math.nan, math.nan, games)
+
+
+def as_columns(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """A row of a table: of each estimate its mean under its name, and its interval as `NAME_low` and `NAME_high`."""
+    ends = {"": "mean", "_low": "low", "_high": "high"}
+    return {name + end: getattr(one, part) for name, one in estimates.items() for end, part in ends.items()}
+
+
+def as_metrics(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """The same with the standard error as `NAME_se`, for metrics.json."""
+    ends = {"": "mean", "_se": "se", "_low": "low", "_high": "high"}
+    return {name + end: getattr(one, part) for name, one in estimates.items() for end, part in ends.items()}
 
 
 # Means. ------------------------------------------------------------------------------------------------
 
 
 def estimate(episodes: pd.DataFrame, of: str, per: str | None = None) -> Estimate:
-    """The mean of column `of` over episodes, or the sum of `of` for one of `per`.
+    """The mean of column `of` over episodes, or the sum of `of` for one of `per`; unknown without such a column.
 
     Args:
         episodes: a row an episode, with `game_id`; rows in which a number is missing do not count.
     """
+    if of not in episodes:
+        return unknown()
     if per is None:
-        return estimates(episodes, [of])[of]
+        games = episodes.groupby("game_id", observed=True)[[of]]
+        return _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))[0]
     rows = episodes[["game_id", of, per]].dropna()
     sums = rows.groupby("game_id", observed=True)[[of, per]].sum()
     return _ratios(*(sums[[column]].to_numpy(float) for column in (of, per)))[0]
-
-
-def estimates(episodes: pd.DataFrame, columns: Sequence[str]) -> dict[str, Estimate]:
-    """The mean of each column; see `estimate`."""
-    games = episodes.groupby("game_id", observed=True)[list(columns)]
-    means = _ratios(games.sum().to_numpy(float), games.count().to_numpy(float))
-    return dict(zip(columns, means, strict=True))
 
 
 def share(episodes: pd.DataFrame, of: str) -> Estimate:
@@ -179,10 +179,7 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
         order = np.argsort(game_of[near], kind="stable")
         first = np.flatnonzero(np.diff(game_of[near][order], prepend=-1))
         of, per = np.split(np.add.reduceat(both[near][order], first), 2, axis=1)
-        row = {"step": step}
-        for name, mean in zip(columns, _ratios(of, per), strict=True):
-            row |= mean.interval(name)
-        rows.append(row)
+        rows.append({"step": step, **as_columns(dict(zip(columns, _ratios(of, per), strict=True)))})
     return pd.DataFrame(rows)
 
 
@@ -191,7 +188,7 @@ def step_estimates(episodes: pd.DataFrame, columns: Sequence[str], window: int) 
 
 def pooled(values: Sequence[float]) -> Estimate:
     """The mean over runs with its t interval: the unit is the run, not its games."""
-    known = np.array([value for value in values if value is not None and math.isfinite(value)])
+    known = np.array([value for value in values if math.isfinite(value)])
     if len(known) < 2:
         return unknown(len(known))._replace(mean=float(known.mean()) if len(known) else math.nan)
     mean, se = float(known.mean()), float(known.std(ddof=1) / math.sqrt(len(known)))

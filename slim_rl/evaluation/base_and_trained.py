@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from slim_rl.analysis.correlations import QuestionReward, episodes_table, with_calls_as_questions
-from slim_rl.analysis.dialogues import of_models
+from slim_rl.analysis.dialogues import sample
 from slim_rl.analysis.figures import training_figure
-from slim_rl.analysis.page import MAX_POINTS, thinned
-from slim_rl.analysis.statistics import WINDOW, Estimate, estimate, paired_difference, step_estimates
+from slim_rl.analysis.statistics import WINDOW, Estimate, as_metrics, estimate, paired_difference, step_estimates
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.study import Report, Results, rewarded
 
@@ -51,31 +49,26 @@ class BaseAndTrained:
     """The columns to compare, with their titles: {"reward": "Reward"}."""
 
     def mean(self, player: str, name: str) -> Estimate:
-        frame = self.episodes[player]
-        return estimate(frame if name in frame else frame.assign(**{name: np.nan}), name)
+        return estimate(self.episodes[player], name)
 
     def difference(self, name: str, other: str = "base") -> Estimate:
         """The trained model less `other`, over the tasks that both played."""
         return paired_difference(self.episodes["trained"], self.episodes[other], name)
 
-    def row(self, name: str, title: str, spec: str = ".3f") -> Row:
-        return Row(title, {player: self.mean(player, name) for player in self.episodes}, spec)
+    def row(self, name: str, title: str, difference: Estimate | None = None) -> Row:
+        return Row(title, {player: self.mean(player, name) for player in self.episodes}, difference=difference)
 
     @property
     def rows(self) -> list[Row]:
         """The report's table."""
-        rows = [
-            self.row(*measure)._replace(difference=self.difference(measure[0])) for measure in self.measures.items()
-        ]
+        rows = [self.row(name, title, self.difference(name)) for name, title in self.measures.items()]
         counts = {player: f"{len(frame)} ({self.failed[player]})" for player, frame in self.episodes.items()}
         return [*rows, Row("Episodes (failed)", counts)]
 
     def numbers(self, player: str) -> dict[str, float]:
         """The metrics of a player."""
         numbers: dict[str, float] = {"episodes": len(self.episodes[player]), "failed": self.failed[player]}
-        for name in self.measures:
-            numbers |= self.mean(player, name).numbers(name)
-        return numbers
+        return numbers | as_metrics({name: self.mean(player, name) for name in self.measures})
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -91,13 +84,14 @@ class BaseAndTrained:
     @property
     def metrics(self) -> dict[str, Any]:
         """By player, and the differences of the models."""
-        comparison: dict[str, float] = {"tasks": self.difference("reward").games}
-        for name in self.measures:
-            comparison |= self.difference(name).numbers(f"{name}_difference")
+        differences = as_metrics({f"{name}_difference": self.difference(name) for name in self.measures})
+        comparison = {"tasks": self.difference("reward").games, **differences}
         return {**{player: self.numbers(player) for player in self.episodes}, "comparison": comparison}
 
-    cause = ""
-    """What an intervention says of the effect of a call: a sentence."""
+    @property
+    def cause(self) -> str:
+        """What an intervention says of the effect of a call: a sentence."""
+        return ""
 
     @cached_property
     def correlated(self) -> QuestionReward | None:
@@ -132,14 +126,14 @@ class BaseAndTrained:
             metrics["question_reward"] = self.correlated.metrics
         if len(self.training):
             names = {name: title.lower() for name, title in self.measures.items() if name in self.curves}
-            figures["training"] = training_figure(thinned(self.curves, MAX_POINTS), names, "mean over an episode")
+            figures["training"] = training_figure(self.curves, names, "mean over an episode")
         values = {
             "players": list(self.episodes),
             "rows": self.rows,
             "supported": supported,
             "criteria": criteria,
             "methods": methods,
-            "dialogues": of_models(self.episodes["base"], self.episodes["trained"], self.training, label),
+            "dialogues": sample(self.episodes["base"], self.episodes["trained"], self.training, label),
             "correlated": self.correlated,
         }
         return Report(question, verdict, figures, tables, metrics, values=values)

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from slim_rl.analysis.comparison import Column, Compared, Point, Run, draw, grouped, render
-from slim_rl.analysis.figures import save
+from slim_rl.analysis.comparison import Column, Compared, Point, Run, grouped, render
 
 COLUMNS = Column("Reward, base", "base.reward"), Column("trained", "trained.reward")
 COMPARED = Compared(COLUMNS, [Point("", "base.reward", "trained.reward", "mark")], "The diamond is a mark.")
@@ -67,9 +66,7 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
 
 
 def test_the_page_shows_every_run_and_the_pool(tmp_path):
-    groups = group(RUNS)
-    save(draw(groups), tmp_path / "runs.svg")
-    page = render(groups, tmp_path / "runs.svg", {})
+    page = render(group(RUNS), tmp_path)
     assert re.findall(r"<h2>(.*?)</h2>", page)[:2] == ["seed: 3 runs", "trap: 1 run"]
     heads = re.findall(r'<th scope="col">(.*?)</th>', page)
     assert heads == ["Run", "pooled, 3 runs", "0", "1", "2", "Run", "seed 0"]

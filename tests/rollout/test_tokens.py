@@ -12,7 +12,7 @@ from slim_rl.games import load_games
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
 from slim_rl.studies.asking.forced import as_many, asks_on, asks_planned, asks_unknown, forbidden, given
-from slim_rl.studies.calls.forced import forced
+from slim_rl.studies.calls.plan import forced
 from tests import echo
 from tests.babbler import SENSIBLE, Babbler, check_tokens
 from tests.settings import setting
@@ -56,7 +56,7 @@ def language(game, seating):
     ("game", "seating", "arm"),
     [
         *((game, seating, None) for game, seating in SEATINGS),
-        ("tests.echo", ("policy",), partial(forced, 0, "nobody")),
+        ("tests.echo", ("policy",), partial(forced, 0)),
         ("matching", ("policy", "scripted"), forbidden),
         ("matching", ("policy", "scripted"), asks_on),
         ("matching", ("policy", "scripted"), asks_unknown),

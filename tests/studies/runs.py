@@ -1,16 +1,32 @@
-"""Episodes of runs that never were, on disk as the stages leave them, and the stage that reports on them."""
+"""Evaluations, episodes of runs that never were, on disk as the stages leave them, and the stage that reports on them."""
 
 from contextlib import chdir
+from pathlib import Path
 
 import yaml
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.message import Message, ToolCall, heard, said
+from slim_rl.evaluation.config import EvaluateConfig
+from slim_rl.evaluation.series import Evaluation, Models
+from slim_rl.players.config import ModelConfig
+from slim_rl.players.services import Services
 from slim_rl.rollout.shards import write_shard
+from slim_rl.studies import study_parameters
 from stages import analyze
 
 ECHO = "tests.echo"
 SEATS = ("first", "second")
+CHECKPOINTS = {name: Path(name) for name in ("base", "trained")}
+
+
+def evaluation(game, study=None, tasks=(), folder=Path("episodes"), checkpoints=CHECKPOINTS, snapshots=(), **evaluate):
+    """The evaluation of a game with these parameters of its study, by default its defaults."""
+    config, model, services = EvaluateConfig(**evaluate), ModelConfig(), Services({}, "evaluate/test", None)
+    study = study or study_parameters(game.taskset.study, {})
+    return Evaluation(
+        game, study, config, model, 0, folder, services, Models(config, model), tasks, checkpoints, dict(snapshots)
+    )  # fmt: skip
 
 
 def report_on(folder, games, **parameters):

@@ -15,8 +15,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.games import game_parameters, load_games
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating, under
-from slim_rl.studies.calls.forced import forced
-from slim_rl.studies.calls.plan import CALLER
+from slim_rl.studies.calls.plan import forced
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from tests.studies.runs import report_on, write
@@ -98,7 +97,7 @@ def test_a_forbidden_token_is_never_drawn_and_the_other_rows_draw_as_before(poli
 
 @pytest.mark.parametrize(("arm", "calls"), [("forbidden", 0), ("forced-1", 1)])
 def test_an_arm_takes_the_choice_away(policy, arm, calls):
-    maker = under(partial(forced, calls, CALLER), policy.rules.maker(policy.engine))
+    maker = under(partial(forced, calls), policy.rules.maker(policy.engine))
     seating = Seating({"calculator": policy.game}, {"trained": maker}, 0)
     for number, task in enumerate(policy.game.taskset.tasks("evaluate", 6)):
         request = Request(f"e{number}", "calculator", task, ("trained",), series="intervention", arm=arm)

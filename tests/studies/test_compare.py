@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 
-from slim_rl.analysis.comparison import Run, draw, draw_curves, grouped, render
-from slim_rl.analysis.figures import save
-from slim_rl.studies.asking.criteria import criteria
+from slim_rl.analysis.comparison import Run, draw_curves, grouped, render
+from slim_rl.studies.asking.verdict import CRITERIA
 from stages.compare import compared, runs
+from tests.studies.asking.made import NUMBERS
 from tests.studies.runs import report_on, write_matches
 
 
@@ -35,14 +35,9 @@ def test_paid_runs_that_differ_only_in_their_seed_are_pooled(tmp_path):
 
 def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     """In the study asking, whose tables over training are drawn."""
-    numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.93, "useful_base": 1,
-               "useful_trained": 2.7, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.01, "over_asking_on": 0.02,
-               "room": 0.13, "leak": 0.0, "choice": 0.02, "rank": 0.7, "rank_unknown": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
 
-    now = criteria().version
-
-    def run(seed, version=now):
-        metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in numbers.items()}
+    def run(seed, version=CRITERIA.version):
+        metrics = {f"comparison.{name}": value + 0.001 * seed for name, value in NUMBERS.items()}
         curves = pd.DataFrame({"step": [0, 1], "reward": [0.8, 0.9 + seed / 100], "question_count": [1, 2]})
         verdict = {"verdict": "Supported: yes.", "outcome": "supported", "criteria": version}
         return Run(f"seed-{seed}", "matching", "asking", metrics | verdict, {"seed": seed}, lambda table: curves)
@@ -51,11 +46,9 @@ def test_seeds_are_thin_lines_with_a_verdict_over_them(tmp_path):
     assert group.compared.verdict.startswith("Supported: the model learnt to ask, and which cells to ask for.")
     assert "Of 3 runs, 3: supported." in group.compared.verdict
     assert "over the base model +0.121 ± 0.001" in group.compared.verdict
-    [(figure, shown)] = draw_curves([group])
+    [(figure, _)] = draw_curves([group])
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]  # three runs and their mean
-    save(figure, tmp_path / "runs-0.svg")
-    save(draw([group]), tmp_path / "runs.svg")
-    page = render([group], tmp_path / "runs.svg", {"runs-0": shown})
+    page = render([group], tmp_path)
     assert page.count("<svg") == 2 and "a thin line for each run" in page and "seed-2" in page
     [copied] = grouped([*map(run, range(3)), run(2)._replace(name="seed-2 again")], compared)
     assert len(copied.runs) == 4 and copied.compared.verdict == group.compared.verdict

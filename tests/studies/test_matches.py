@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slim_rl.analysis.comparison import draw, grouped, render
-from slim_rl.analysis.figures import save
+from slim_rl.analysis.comparison import grouped, render
 from slim_rl.core.errors import UserError
 from slim_rl.players.config import ModelConfig
 from slim_rl.studies.matches.exact import solve
@@ -59,8 +58,7 @@ def test_shares_are_of_the_games_that_ended_from_each_seat(reports, metrics):
 def test_several_runs_are_compared_by_opponent_and_seat(metrics, tmp_path):
     files = [{"reports/metrics.json": json.dumps(metrics), "run.yaml": f"seed: {seed}"} for seed in (0, 1)]
     groups = grouped([run for of in files for run in runs("seed", lambda path, of=of: of[str(path)])], compared)
-    save(draw(groups), tmp_path / "runs.svg")
-    page = render(groups, tmp_path / "runs.svg", {})
+    page = render(groups, tmp_path)
     assert page.count('<th scope="row">Reward against random play as second: base</th>') == 1
     rewards = re.findall(r"<td[^>]*>\s*([-+]?\d.\d+)", page)
     random, perfect = ["-1.000", "1.000", "+2.000"], ["-1.000", "0.000", "+1.000"]

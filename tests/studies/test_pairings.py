@@ -5,34 +5,26 @@ from pathlib import Path
 import pytest
 
 from slim_rl.core.errors import UserError
-from slim_rl.evaluation.config import EvaluateConfig
-from slim_rl.evaluation.series import Evaluation, Models
 from slim_rl.games import game_parameters, load_games
-from slim_rl.players.config import ModelConfig
-from slim_rl.players.services import Services
 from slim_rl.studies.matches.parameters import Parameters
 from slim_rl.studies.matches.plan import RANKED, series
-from tests.studies.runs import ECHO
+from tests.studies.runs import CHECKPOINTS, ECHO, evaluation
 
-CHECKPOINTS = {name: Path(name) for name in ("base", "trained")}
 DEFAULTS = Parameters()
 SNAPSHOTS = {f"step-{n:05d}": Path(str(n)) for n in range(0, 60, 10)}
 
 
-def evaluation(name, seating, study=DEFAULTS, tasks=(), **evaluate):
+def planned(name, seating, study=DEFAULTS, task_count=0, **evaluate):
+    """The series of a game, by the pair that plays."""
     game = load_games({name: game_parameters(name, {"seating": seating})}, seed=0)[name]
-    config, model = EvaluateConfig(**evaluate), ModelConfig()
-    services = Services({}, "evaluate/test", None)
-    models = Models(config, model)
-    return Evaluation(
-        game, study, config, model, 0, Path("e"), services, models, tasks, CHECKPOINTS, SNAPSHOTS
-    )  # fmt: skip
+    tasks = list(game.taskset.tasks("evaluate", task_count))
+    run = evaluation(game, study, tasks, snapshots=SNAPSHOTS, **evaluate)
+    return {one.folder.name: one for one in series(run)}
 
 
 def met(study=DEFAULTS, **evaluate):
     """The pairs of models that play each other, and everything that is played."""
-    run = evaluation("kuhn", ["policy", "policy"], study, **evaluate)
-    pairs = [tuple(one.folder.name.split("-against-")) for one in series(run)]
+    pairs = [tuple(name.split("-against-")) for name in planned("kuhn", ["policy", "policy"], study, **evaluate)]
     models = {*CHECKPOINTS, *SNAPSHOTS}
     return {pair for pair in pairs if set(pair) <= models}, set(pairs)
 
@@ -53,18 +45,16 @@ def test_every_model_meets_the_opponents_from_both_seats(opponents):
 
 
 def test_a_model_plays_only_the_seats_that_it_is_trained_in():
-    played = {one.folder.name for one in series(evaluation("prediction", ["scripted", "policy"]))}
+    played = planned("prediction", ["scripted", "policy"]).keys()
     assert {"scripted-against-trained", "random-against-base", "random-against-scripted"} <= played
     assert not [name for name in played if name.startswith(("base", "trained", "step"))]
 
 
 def test_a_rule_meets_every_opponent_in_all_games_from_its_seat_if_that_is_trained():
-    tasks = list(evaluation("prediction", ["scripted", "policy"]).game.taskset.tasks("evaluate", 3))
-    study = Parameters(snapshot_games=1)
 
     def rules(*seating):
-        played = series(evaluation("prediction", seating, study, tasks))
-        return {one.folder.name: len(one.requests()) for one in played if "rule-" in one.folder.name}
+        played = planned("prediction", seating, Parameters(snapshot_games=1), 3)
+        return {name: len(one.requests()) for name, one in played.items() if "rule-" in name}
 
     names = [f"{author}-against-rule-{rule}" for author in ("random", "scripted")
              for rule in ("larger-digit", "commonest-answer")]  # fmt: skip
@@ -78,15 +68,12 @@ def test_models_do_not_meet_where_it_would_tell_nothing_or_is_impossible(evaluat
 
 
 def test_requests_say_who_plays_in_which_series():
-    run = evaluation("kuhn", ["policy", "policy"])
-    tasks = list(run.game.taskset.tasks("evaluate", 2))
-    first = series(evaluation("kuhn", ["policy", "policy"], tasks=tasks))[0]
-    assert [request.episode_id for request in first.requests()] == [
-        f"matches/base-against-random/{task.game_id}" for task in tasks
-    ]
-    assert {(r.seating, r.series, r.game) for r in first.requests()} == {(("base", "random"), "matches", "kuhn")}
+    requests = planned("kuhn", ["policy", "policy"], task_count=2)["base-against-random"].requests()
+    assert [r.episode_id for r in requests] == [f"matches/base-against-random/{r.task.game_id}" for r in requests]
+    assert len({r.task.game_id for r in requests}) == 2
+    assert {(r.seating, r.series, r.game) for r in requests} == {(("base", "random"), "matches", "kuhn")}
 
 
 def test_a_game_of_one_seat_has_no_matches():
     with pytest.raises(UserError, match=r"needs a game of two seats, but tests\.echo has solver"):
-        series(evaluation(ECHO, ["policy"]))
+        planned(ECHO, ["policy"])

@@ -12,29 +12,18 @@ import yaml
 from slim_rl.analysis.comparison import grouped
 from slim_rl.engines import sglang
 from slim_rl.evaluation.config import EvaluateConfig
-from slim_rl.evaluation.series import Evaluation, Models, rounds
+from slim_rl.evaluation.series import Models, rounds
 from slim_rl.players.config import ModelConfig
-from slim_rl.players.services import Services
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.shards import read_frame
 from slim_rl.rollout.store import Store
-from slim_rl.studies.accuracy.parameters import Parameters
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.tiny import tiny_qwen
 from stages import analyze, compare, evaluate, games
-from tests.studies.runs import ECHO, solved, write
+from tests.studies.runs import ECHO, evaluation, solved, write
 from tests.workspaces import ROOT
 
 SERVER = f"{sys.executable} {ROOT}/tests/sglang_server.py --model {{model}} --port {{port}}"
-
-
-def evaluation(game, tasks, folder, **parameters):
-    config, model = EvaluateConfig(**parameters), ModelConfig()
-    checkpoints = {"trained": folder / "model"}
-    services = Services({}, "evaluate/test", None)
-    return Evaluation(
-        game, Parameters(), config, model, 0, folder, services, Models(config, model), tasks, checkpoints, {}
-    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -42,7 +31,8 @@ def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, 
     save_model(tmp_path / "model", model, tokenizer)
 
     async def play(name, server):
-        run = evaluation(matching, tasks, tmp_path, temperature=0.0, server=server)
+        checkpoints = {"trained": tmp_path / "model"}
+        run = evaluation(matching, None, tasks, tmp_path, checkpoints, temperature=0.0, server=server)
         series = run.series(f"{name}/trained", tasks, ("trained", "scripted"))
         async with run.models:
             return await collect(series.requests(), (await series.seating()).play, Store(series.folder), concurrency=8)
@@ -51,8 +41,8 @@ def test_through_a_server_as_in_this_process(model, tokenizer, matching, tasks, 
         assert here.turns == there.turns and here.rewards == there.rewards
 
 
-def test_a_series_is_played_in_a_later_round_than_those_it_comes_after(matching, tasks, tmp_path):
-    run = evaluation(matching, tasks, tmp_path)
+def test_a_series_is_played_in_a_later_round_than_those_it_comes_after(matching, tasks):
+    run = evaluation(matching)
     first, last = run.series("a/x", tasks, ()), run.series("b/y", tasks, (), after=("a/x", "c/z"))
     other = run.series("c/z", tasks, (), after=("a/x",))
     names = [list(one) for one in rounds({"g/a/x": first, "h/a/x": first, "g/c/z": other, "g/b/y": last})]

@@ -1,7 +1,6 @@
 """What the page's dialogue browser shows besides messages: the boards of both seats, and what was asked for."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from slim_rl.analysis.page import number
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.games.matching.names import REVIEWERS, SHORT_PAPERS, InvalidProposal, parse_proposal
-from slim_rl.games.matching.reader import Asked, Pair, classify
+from slim_rl.games.matching.reader import Asked, classify
 from slim_rl.games.matching.rules import MUST_ANSWER, ROUGH_MARK, read_prompt, read_rough
 from slim_rl.studies.asking.measures import Sample, title
 
@@ -31,32 +30,19 @@ def typical_board(held_out: Mapping[str, Sample]) -> str | None:
 
 def sample_of_dialogues(held_out: Mapping[str, Sample], people: Sample | None, training: Sample) -> Markup:
     """JSON of episodes chosen by fixed rules; see `slim_rl.analysis.dialogues`."""
-    chosen = dialogues.choose(
+    return dialogues.sample(
         held_out["base"].episodes,
         held_out["trained"].episodes,
         training.episodes,
-        people.episodes if people else None,
-        typical_board(held_out),
-    )
-    seats = {row.episode_id: row.seat for _, row in chosen}
-    entries = [
-        dialogues.Shown(
-            player,
-            Path(row.shard),
-            row.episode_id,
-            row.reward,
-            _questions(row),
-            _caption(row),
-            row.question_count,
-        )
-        for player, row in chosen
-    ]
-    return dialogues.to_json(
-        entries,
-        title,
-        _errors,
-        lambda episode: _on_boards(episode, seats[episode.episode_id]),
-        {"reviewers": REVIEWERS, "papers": SHORT_PAPERS},
+        _questions,
+        people=people.episodes if people else None,
+        first=typical_board(held_out),
+        titles=title,
+        heard=_errors,
+        caption=_caption,
+        count="question_count",
+        extra=_on_boards,
+        shared={"reviewers": REVIEWERS, "papers": SHORT_PAPERS},
     )
 
 
@@ -76,45 +62,34 @@ def _errors(turn: Turn) -> list[list[str]]:
     return [["error", line] for line in turn.read.splitlines() if line.startswith("Error:")]
 
 
-def _on_boards(episode: Episode, seat: str | None) -> dict[str, Any]:
+def _on_boards(episode: Episode, row: Any) -> dict[str, Any]:
     """`boards`: by seat what it sees, a text where it knows a score roughly, None where it knows nothing. `asked`: reviewer,
-    paper and use of each cell that was asked for. `final`: the paper of each reviewer in the end."""
-    rough = _numbers(episode, read_rough)
-    return {
-        "boards": {
-            seat: [
-                [_read(*cell) for cell in zip(*rows, strict=True)]
-                for rows in zip(board.tolist(), rough[seat].tolist(), strict=True)
-            ]
-            for seat, board in _numbers(episode).items()
-        },
-        "asked": [[*pair, use] for pair, use in _asked(episode, seat)],
-        "final": _final(episode),
-    }
-
-
-def _read(number: int, rough: int) -> int | str | None:
-    """What a player reads in a cell."""
-    return number if number >= 0 else f"{rough}{ROUGH_MARK}" if rough >= 0 else None
-
-
-def _numbers(episode: Episode, read: Callable[[str], np.ndarray | None] = read_prompt) -> dict[str, np.ndarray]:
-    """By seat, what it reads of the board; with `read_rough`, what it knows roughly."""
-    boards: dict[str, np.ndarray] = {}
+    paper and use of each cell that the measured seat asked for. `final`: the paper of each reviewer in the end."""
+    boards: dict[str, list[list[int | str | None]]] = {}
+    asked: list[list[Any]] = []
     for turn in episode.turns:
-        if turn.seat not in boards and (board := read(turn.read)) is not None:
-            boards[turn.seat] = board
-    return boards
+        if turn.seat in boards:
+            continue
+        exact, rough = read_prompt(turn.read), read_rough(turn.read)
+        if exact is None or rough is None:
+            continue
+        boards[turn.seat] = [list(map(_read, *rows)) for rows in zip(exact.tolist(), rough.tolist(), strict=True)]
+        if turn.seat == row.seat:
+            asked = _asked(episode, row.seat, exact)
+    size = max(map(len, boards.values()), default=len(REVIEWERS))
+    return {"boards": boards, "asked": asked, "final": _final(episode, size)}
 
 
-def _asked(episode: Episode, seat: str | None) -> list[tuple[Pair, str]]:
-    """The cells that a seat asked for, in order, and what became of the question."""
-    boards = _numbers(episode)
-    if seat not in boards:
-        return []
-    seen = [(int(r), int(p)) for r, p in np.argwhere(boards[seat] >= 0)]
+def _read(exact: int, rough: int) -> int | str | None:
+    """What a player reads in a cell."""
+    return exact if exact >= 0 else f"{rough}{ROUGH_MARK}" if rough >= 0 else None
+
+
+def _asked(episode: Episode, seat: str, board: np.ndarray) -> list[list[Any]]:
+    """Reviewer, paper, and what became of the question, in order."""
+    seen = [(int(r), int(p)) for r, p in np.argwhere(board >= 0)]
     turns = [(turn.seat, turn.text) for turn in episode.turns]
-    return [(asked.cell, _use(asked)) for asked in classify(turns, seat, seen, len(boards[seat]))]
+    return [[*asked.cell, _use(asked)] for asked in classify(turns, seat, seen, len(board))]
 
 
 def _use(asked: Asked) -> str:
@@ -122,12 +97,11 @@ def _use(asked: Asked) -> str:
     return f"{use}, {'answered with a number' if asked.with_number else 'no number'}"
 
 
-def _final(episode: Episode) -> list[int] | None:
+def _final(episode: Episode, size: int) -> list[int] | None:
     """The last proposal, if it was accepted."""
     proposals = [turn.text for turn in episode.turns if turn.text.startswith("[propose]")]
     if not proposals or episode.turns[-1].text.strip() != "[accept]":
         return None
-    size = max((len(board) for board in _numbers(episode).values()), default=len(REVIEWERS))
     try:
         return list(parse_proposal(proposals[-1].removeprefix("[propose]").replace(MUST_ANSWER, ""), size))
     except InvalidProposal:

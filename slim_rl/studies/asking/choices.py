@@ -4,13 +4,10 @@ The value of a cell is that of information (Howard 1966): by how much knowing it
 assignment, see `slim_rl.games.matching.optimal`. A cell is open if the player neither sees it nor asked for it before.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import pandas as pd
 
-from slim_rl.core.game import Task
-from slim_rl.games import NamedGame
 from slim_rl.games.matching.board import TOP
 from slim_rl.games.matching.optimal import values_of_asking
 from slim_rl.games.matching.reader import Pair, asked_cells
@@ -39,35 +36,16 @@ def choices(game: MatchingGame, seat: str, turns: Iterable[tuple[str, str]], p_k
         if speaker == seat and not stopped:
             stopped = act_of(text) == "propose"
             if cells := asked_cells(message_of(text), game.board.size):
-                least, most = game.bounds(seat)
-                _count(sums, _worth(game, seat, asked, p_known), most - least == TOP, cells)
+                bounds, open_cells = game.bounds(seat), ~game.view(seat).mask
+                for cell in asked:
+                    open_cells[cell] = False
+                worth = np.where(open_cells, values_of_asking(bounds, p_known).round(9), np.nan)
+                _count(sums, worth, bounds[1] - bounds[0] == TOP, cells)
                 asked += cells
         if game.turn is None:
             break
         game.move(text)
     return sums
-
-
-def with_choices(
-    episodes: pd.DataFrame,
-    dialogues: Mapping[str, Sequence[tuple[str, str]]],
-    tasks: Mapping[str, Task],
-    of: NamedGame,
-    p_known: float,
-) -> pd.DataFrame:
-    """`episodes` with COLUMNS; missing where the dialogue or the task is.
-
-    Args:
-        dialogues: (seat, text) of all turns, by episode.
-        tasks: by game.
-    """
-    rows = [
-        choices(of.taskset.load(tasks[row.game_id]), row.seat, dialogues[row.episode_id], p_known)  # type: ignore[arg-type]
-        if row.game_id in tasks and row.episode_id in dialogues
-        else {}
-        for row in episodes.itertuples(index=False)
-    ]
-    return episodes.assign(**pd.DataFrame(rows, columns=list(COLUMNS), index=episodes.index, dtype=float))
 
 
 def act_of(text: str) -> str:
@@ -83,16 +61,8 @@ def message_of(text: str) -> str:
     return parse_turn(text).content if act_of(text) == "message" else ""
 
 
-def _worth(game: MatchingGame, seat: str, asked: Sequence[Pair], p_known: float) -> np.ndarray:
-    """(N, N): the value of each open cell in points; NaN in those that are not open."""
-    worth = np.where(game.view(seat).mask, np.nan, values_of_asking(game.bounds(seat), p_known).round(9))
-    for cell in asked:
-        worth[cell] = np.nan
-    return worth
-
-
 def _count(sums: dict[str, float], worth: np.ndarray, unknown: np.ndarray, cells: Sequence[Pair]) -> None:
-    worth = worth.copy()
+    """Add the choice of `cells`, one after another, to `sums`; `worth` (N, N) is NaN in cells that are not open."""
     for cell in cells:
         value, worth[cell] = worth[cell], np.nan
         if np.isnan(value):  # it was not open

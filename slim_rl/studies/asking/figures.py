@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 
 from slim_rl.analysis import figures
 from slim_rl.analysis.figures import BLUE, GREEN, GREY, VERMILLION, WIDTH, curve, legend, with_style
-from slim_rl.studies.asking.findings import FOLLOWERS, VARIED
+from slim_rl.studies.asking.findings import VARIED
 from slim_rl.studies.asking.measures import Sample, title
 
-_PLAYERS = {"base": (VERMILLION, "o"), "trained": (BLUE, "s"), "optimal": (GREEN, "D")}
+_PLAYERS = figures.MODELS | {"optimal": (GREEN, "D", "-.")}
 _LINES = {"optimal": "-.", "base-asks-on": "--", "bayes": ":"}
 """References in the training figure: those that a policy should reach, beat and leave behind."""
 
@@ -46,22 +46,15 @@ def training_figure(curves: pd.DataFrame, players: Mapping[str, Sample]) -> Figu
 
 @with_style
 def follows_figure(follows: pd.DataFrame) -> Figure:
-    """Questions against what varies from game to game, for each of FOLLOWERS; a panel for each of what varies."""
+    """Questions against what varies from game to game, for each player; a panel for each of what varies."""
     varied = list(dict.fromkeys(follows["varied"]))
     figure = Figure((WIDTH, 0.6 + 2.2 * len(varied)), layout="constrained")
     panels = figure.subplots(len(varied), 1, squeeze=False)[:, 0]
     for axes, name in zip(panels, varied, strict=True):
-        for player, style in zip(FOLLOWERS, ("--", "-", "-."), strict=True):
-            points = follows[(follows["varied"] == name) & (follows["player"] == player)]
-            if points.empty:
-                continue
-            colour, marker = _PLAYERS[player]
-            low, high = points["question_count_low"], points["question_count_high"]
-            reach = [points["question_count"] - low, high - points["question_count"]]
-            axes.errorbar(
-                points["at"], points["question_count"], reach, label=title(player), color=colour, marker=marker,
-                linestyle=style, linewidth=1,
-            )  # fmt: skip
+        for player, style in _PLAYERS.items():
+            rows = follows[(follows["varied"] == name) & (follows["player"] == player)]
+            if len(rows):
+                figures.points(axes, rows, "at", "question_count", title(player), style)
         axes.set(xlabel=VARIED[name], ylabel="questions a game", ylim=(0, None))
         figures.whole_numbers(axes)
     legend(panels[0], 2)

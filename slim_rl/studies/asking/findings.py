@@ -1,21 +1,31 @@
 """What was found, in numbers: all that the report, the metrics and the tables say."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from slim_rl.analysis.correlations import QuestionReward, episodes_table
-from slim_rl.analysis.statistics import WINDOW, estimate, paired_difference, rank_correlation, step_estimates
-from slim_rl.studies.asking import verdict
-from slim_rl.studies.asking.criteria import criteria
+from slim_rl.analysis.statistics import (
+    WINDOW,
+    Estimate,
+    as_columns,
+    as_metrics,
+    estimate,
+    paired_difference,
+    rank_correlation,
+    step_estimates,
+)
+from slim_rl.evaluation.base_and_trained import MODELS
+from slim_rl.studies.asking.evidence import Evidence, best_player, evidence
 from slim_rl.studies.asking.measures import MEASURES, Measure, Sample
 from slim_rl.studies.asking.selfplay import SelfPlay
 from slim_rl.studies.asking.shyness import Shyness
-from slim_rl.studies.asking.transplant import ARMS, MODELS, Transplant
+from slim_rl.studies.asking.transplant import Transplant
+from slim_rl.studies.asking.verdict import CRITERIA, Verdict, judge
 
 CURVES = (
     "reward", "question_count", "useful_cells", "answers", "message_count", "malformed_count", "truncated", "errors",
@@ -30,8 +40,13 @@ VARIED = {
 FURTHER = ("useful_cells", "answers", "message_count", "malformed_count", "patience", "price", "truncated", "errors")
 """Counts of an episode in the table of all episodes, besides questions, turns and reward."""
 FOLLOWERS = ("base", "trained", "optimal")
+"""Players whose asking is compared with what varies."""
 MIN_BOARDS = 10
 """With fewer boards, a mean is not drawn."""
+_OF_PEOPLE = MEASURES[:2]
+"""What is measured on the boards that people played."""
+_TRANSFERRED = ("reward", "question_count", "truncated", "own_view")
+"""What is measured in games that training did not play."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,25 +56,25 @@ class Findings:
     """By player; `base`, `trained` and `bayes` are among them, and have the columns of `choices`."""
     human_boards: Mapping[str, Sample]
     transplant: Transplant | None
-    transfer: Mapping[str, Mapping[str, Sample]] = field(default_factory=dict)
+    transfer: Mapping[str, Mapping[str, Sample]]
     """By change and player."""
-    shyness: Mapping[str, Shyness] = field(default_factory=dict)
+    shyness: Mapping[str, Shyness]
     """By kind of question; empty if the partner was not probed."""
-    selfplay: SelfPlay | None = None
+    selfplay: SelfPlay | None
     """Only for a policy that was trained in both seats."""
 
     @cached_property
-    def evidence(self) -> verdict.Evidence:
-        return verdict.evidence(self.frames, self.transplant)
+    def evidence(self) -> Evidence:
+        return evidence(self.frames, self.transplant)
 
     @cached_property
-    def verdict(self) -> verdict.Verdict:
-        return verdict.judge(self.evidence)
+    def verdict(self) -> Verdict:
+        return judge(self.evidence)
 
     @cached_property
     def best(self) -> str:
         """See `best_player`."""
-        return verdict.best_player(self.frames)
+        return best_player(self.frames)
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
@@ -97,14 +112,14 @@ class Findings:
 
     @cached_property
     def followers(self) -> dict[str, pd.DataFrame]:
-        """Episodes of those whose asking is compared with what varies."""
         return {name: self.held_out[name].episodes for name in FOLLOWERS if name in self.held_out}
 
     @cached_property
     def follows(self) -> pd.DataFrame:
         """Cells asked for by what varies: `varied`, `at`, `player`, and `question_count` with its interval."""
         rows = [
-            {"varied": name, "at": at, "player": player} | estimate(games, "question_count").interval("question_count")
+            {"varied": name, "at": at, "player": player}
+            | as_columns({"question_count": estimate(games, "question_count")})
             for name in self.varied
             for player, episodes in self.followers.items()
             for at, games in episodes.groupby(name)
@@ -127,7 +142,7 @@ class Findings:
         """How questions and reward go together."""
         cause = ""
         if self.transplant:
-            more = self.transplant.parts["asks more"].text("+.3f")
+            more = self.transplant.differences["asks_more"].text("+.3f")
             cause = f"Made to ask as often as the trained model, the base model earns {more}."
         return QuestionReward(
             self.training.episodes,
@@ -138,16 +153,15 @@ class Findings:
         )
 
     @cached_property
-    def transferred(self) -> pd.DataFrame:
-        """A row for each change and player: `change`, `player`, `reward`, `question_count`, `truncated`, `own_view`."""
-        rows = []
-        for change, players in self.transfer.items():
-            for player, sample in players.items():
-                row: dict[str, Any] = {"change": change, "player": player}
-                for name in ("reward", "question_count", "truncated", "own_view"):
-                    row |= estimate(sample.episodes, name).interval(name)
-                rows.append(row)
-        return pd.DataFrame(rows)
+    def transferred(self) -> dict[str, dict[str, dict[str, Estimate]]]:
+        """By change, player and measure."""
+        return {
+            change: {
+                player: {name: estimate(sample.episodes, name) for name in _TRANSFERRED}
+                for player, sample in players.items()
+            }
+            for change, players in self.transfer.items()
+        }
 
     @cached_property
     def gain_kept(self) -> float:
@@ -164,79 +178,72 @@ class Findings:
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The numbers of the report as tables, by file name."""
+    transfer = [
+        {"change": change, "player": player, **as_columns(means)}
+        for change, players in findings.transferred.items()
+        for player, means in players.items()
+    ]
     tables = {
         "training": findings.steps[["step", "episodes", *CURVES]],
         "training-intervals": findings.curves,
         "players": _players(findings.held_out, MEASURES),
-        "human-boards": _players(findings.human_boards, MEASURES[:2]),
+        "human-boards": _players(findings.human_boards, _OF_PEOPLE),
         "follows": findings.follows,
         **findings.question_reward.tables,
         "episodes": episodes_table(findings.training.episodes, findings.frames, FURTHER),
-        "transfer": findings.transferred,
+        "transfer": pd.DataFrame(transfer),
     }
     if findings.transplant:
-        arms = [{"arm": arm} | findings.transplant.reward(arm).interval("reward") for arm in ARMS]
+        arms = [{"arm": arm, **as_columns({"reward": mean})} for arm, mean in findings.transplant.rewards.items()]
         tables["transplant"] = pd.DataFrame(arms)
     if findings.selfplay:
         tables["selfplay"] = findings.selfplay.table
     return {name: table.round(6) for name, table in tables.items()}
 
 
-def _players(players: Mapping[str, Sample], measures: Iterable[Measure]) -> pd.DataFrame:
-    rows = []
-    for player, sample in players.items():
-        rows.append({"player": player, "episodes": len(sample.episodes)})
-        for measure in measures:
-            rows[-1] |= sample.estimates[measure.name].numbers(measure.name)
-    return pd.DataFrame(rows)
+def _players(players: Mapping[str, Sample], measures: Sequence[Measure]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"player": player, "episodes": len(sample.episodes)}
+            | as_metrics({measure.name: sample.estimates[measure.name] for measure in measures})
+            for player, sample in players.items()
+        ]
+    )
 
 
 def metrics(findings: Findings) -> dict[str, Any]:
     """Numbers by player, and what follows from them."""
     training = findings.steps.iloc[-1][["step", *CURVES]].to_dict()
     training["step"] = int(training["step"])
+    transfer = {
+        change: {player: _means(means) for player, means in players.items()}
+        for change, players in findings.transferred.items()
+    }
     return {
         **{player: _numbers(sample, MEASURES) for player, sample in findings.held_out.items()},
-        "human_boards": {player: _numbers(sample, MEASURES[:2]) for player, sample in findings.human_boards.items()},
+        "human_boards": {player: _numbers(sample, _OF_PEOPLE) for player, sample in findings.human_boards.items()},
         "comparison": {**findings.evidence.numbers(), "best": findings.best},
         "follows": findings.correlations,
         "question_reward": findings.question_reward.metrics,
         "training": {**training, "failed": findings.training.failed, "idle_steps": findings.idle_steps},
         "transplant": _transplant(findings.transplant) if findings.transplant else None,
-        "transfer": {**_transfer(findings.transferred), "gain_kept": findings.gain_kept},
+        "transfer": {**transfer, "gain_kept": findings.gain_kept},
         "shyness": {kind: of_kind.numbers() for kind, of_kind in findings.shyness.items()},
-        **({"selfplay": _selfplay(findings.selfplay)} if findings.selfplay else {}),
+        **({"selfplay": findings.selfplay.metrics} if findings.selfplay else {}),
         "outcome": findings.verdict.outcome,
-        "criteria": criteria().version,
+        "criteria": CRITERIA.version,
     }
 
 
-def _transplant(transplant: Transplant) -> dict[str, Any]:
-    numbers: dict[str, Any] = {"games": len(transplant.rewards), **{arm: transplant.reward(arm).mean for arm in ARMS}}
-    for model in MODELS:
-        numbers |= transplant.worth_of_asking(model).numbers(f"worth_of_asking_{model}")
-    for part, value in {**transplant.parts, **transplant.other_way}.items():
-        numbers |= value.numbers(part.replace(" ", "_"))
-    return numbers
+def _transplant(transplant: Transplant) -> dict[str, float]:
+    return {"games": transplant.games, **_means(transplant.rewards), **as_metrics(transplant.differences)}
 
 
-def _transfer(rows: pd.DataFrame) -> dict[str, Any]:
-    by_change: dict[str, Any] = {}
-    for row in rows.to_dict("records"):
-        numbers = {name: row[name] for name in ("reward", "question_count", "truncated", "own_view")}
-        by_change.setdefault(row["change"], {})[row["player"]] = numbers
-    return by_change
+def _numbers(sample: Sample, measures: Sequence[Measure]) -> dict[str, float]:
+    means = _means({measure.name: sample.estimates[measure.name] for measure in measures})
+    reward = as_metrics({"reward": sample.estimates["reward"]})
+    return {**means, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
 
 
-def _selfplay(selfplay: SelfPlay) -> dict[str, Any]:
-    numbers: dict[str, Any] = {"verdict": selfplay.verdict}
-    for pairing, gain in selfplay.gains.items():
-        numbers[pairing] = {model: selfplay.mean(pairing, model, "reward").mean for model in MODELS}
-        numbers[pairing] |= gain.numbers("gain")
-    return numbers
-
-
-def _numbers(sample: Sample, measures: Iterable[Measure]) -> dict[str, float]:
-    numbers = {measure.name: sample.estimates[measure.name].mean for measure in measures}
-    reward = sample.estimates["reward"].numbers("reward")
-    return {**numbers, **reward, "episodes": len(sample.episodes), "failed": sample.failed}
+def _means(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    return {name: one.mean for name, one in estimates.items()}

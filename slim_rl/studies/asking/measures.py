@@ -3,20 +3,20 @@
 What was asked for and answered is what the game records, in cells. Only people's messages are read again for questions.
 """
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from slim_rl.analysis import titles
-from slim_rl.analysis.statistics import Estimate, estimate, unknown
+from slim_rl.analysis.statistics import Estimate, estimate
 from slim_rl.core.errors import UserError
-from slim_rl.rollout.shards import read_dialogues, read_frame
+from slim_rl.rollout.shards import read_frame
 
 
 class Measure(NamedTuple):
@@ -79,15 +79,10 @@ MEASURES = (
     Measure("errors", "Errors", "turns of the agent in a game that broke a rule"),
 )
 """In the order of a report's columns."""
-SHORT = ("reward", "question_count", "rank", "truncated")
-"""The columns of the table that is open."""
-FOLDED = ("random", "asks-all-table", "asks-all-useful", "greedy")
-"""Players in the table that is folded."""
 _METRICS = (
-    "question_count", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "message_count", "malformed_count", "turn_count", "turn_limit", "patience",
-    "price",
+    "question_count", "useful_cells", "answers", "own_view", "unknown_cells", "errors", "message_count", "malformed_count",
+    "turn_count", "patience", "price",
 )  # fmt: skip
-
 _TITLES = {
     "base": "Base model",
     "trained": "Trained model",
@@ -135,16 +130,7 @@ class Sample:
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """By measure; unknown if the episodes do not have it."""
-        return {m.name: self.estimate(m.of or m.name, m.per) for m in MEASURES}
-
-    def estimate(self, of: str, per: str | None = None) -> Estimate:
-        """The mean of a column, or of its sum for one of `per`."""
-        return estimate(self.episodes, of, per) if of in self.episodes else unknown()
-
-    def dialogues(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-        """The id of every episode in the shards, and its turns as (seat, text)."""
-        for shard in self.episodes["shard"].unique():
-            yield from read_dialogues(Path(shard))
+        return {m.name: estimate(self.episodes, m.of or m.name, m.per) for m in MEASURES}
 
 
 def read_sample(folder: Path, players: Collection[str], game: str | None = None) -> Sample:
@@ -168,32 +154,25 @@ def read_sample(folder: Path, players: Collection[str], game: str | None = None)
             "remove the cause and play them again with `dvc repro`."
         )
     frame = frame[~failed].reset_index(drop=True)
-    player, seat = _watched(frame, players)
-    columns: dict[str, Any] = {n: frame[n] for n in ("episode_id", "game_id", "arm", "step", "status", "shard")}
-    columns |= {"player": player, "seat": seat, "reward": _of_seat(frame, seat, "reward.{}")}
+    seats = [name.removeprefix("seat.") for name in frame if name.startswith("seat.")]
+    sits = pd.DataFrame({seat: frame[f"seat.{seat}"].isin(players) for seat in seats})
+    seat = sits.idxmax(axis=1).where(sits.any(axis=1))
+
+    missing = pd.Series(math.nan, frame.index, object)
+
+    def of_seat(name: str, shared: str = "") -> pd.Series:
+        """The column `name` of the seat in each row, or else the column `shared`; missing where there is neither."""
+        values = frame.get(shared, missing)
+        for one in seats:
+            values = values.mask(seat == one, frame.get(name.format(one), values))
+        return values
+
+    columns = {n: frame[n] for n in ("episode_id", "game_id", "arm", "step", "status", "shard")}
+    columns |= {"player": of_seat("seat.{}"), "seat": seat, "reward": of_seat("reward.{}").astype(float)}
     # A metric that a player does not have is missing from all its rows; its mean is then not a number.
-    columns |= {name: _of_seat(frame, seat, f"{{}}.{name}", name) for name in _METRICS}
+    columns |= {name: of_seat(f"{{}}.{name}", name).astype(float) for name in _METRICS}
     columns["truncated"] = (frame["status"] == "truncated").astype(float)
     return Sample(pd.DataFrame(columns), int(failed.sum()))
-
-
-def _watched(frame: pd.DataFrame, players: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The measured player and its seat in each episode; None where none of `players` sits."""
-    player, seat = (np.full(len(frame), None, object) for _ in range(2))
-    for column in [name for name in frame if name.startswith("seat.")]:
-        here = frame[column].isin(players).to_numpy() & (player == None)  # noqa: E711
-        player[here], seat[here] = frame[column].to_numpy()[here], column.removeprefix("seat.")
-    return player, seat
-
-
-def _of_seat(frame: pd.DataFrame, seats: np.ndarray, name: str, shared: str = "") -> np.ndarray:
-    """The column `name` of each row's seat, or else the column `shared`; missing where there is neither."""
-    values = frame[shared].to_numpy(float, copy=True) if shared in frame else np.full(len(frame), np.nan)
-    for seat in set(seats) - {None}:
-        if name.format(seat) in frame:
-            here = seats == seat
-            values[here] = frame[name.format(seat)].to_numpy(float)[here]
-    return values
 
 
 def read_players(folder: Path, required: Iterable[str] = ()) -> dict[str, Sample]:

@@ -1,10 +1,9 @@
 """What the study plays: who earns what, what asking is worth, what transfers, how shy the partner is, and what people
 did."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import NamedTuple
+from functools import cache
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.game import Task
@@ -16,12 +15,12 @@ from slim_rl.games.matching.board import Board
 from slim_rl.games.matching.human import human_games, replay, transcript
 from slim_rl.games.matching.rules import Limits, MatchingGame
 from slim_rl.games.matching.scripted import MAX_TURNS
-from slim_rl.rollout.seating import Arm, Seat
+from slim_rl.rollout.seating import Seat
 from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.store import Store
-from slim_rl.studies.asking import transfer
 from slim_rl.studies.asking.forced import Free, as_many, asks_on, asks_planned, asks_unknown, forbidden, given
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_PLANNED, ASKS_UNKNOWN, FAITHFUL, HUMAN, Parameters, board_of
+from slim_rl.studies.asking.transfer import changes, with_parameters
 
 PROBED = 64
 """Held-out boards on which the partner's shyness is tested."""
@@ -36,14 +35,20 @@ def series(run: Evaluation) -> list[Series]:
     A policy that was trained in both seats meets the partner in either, and itself. The exchange of questions covers
     the boards for which there is free play of both checkpoints.
     """
-    tasks, studied, opposite = run.tasks, run.parameters, partner(run.game)
+    tasks, studied, opposite, board = run.tasks, run.parameters, partner(run.game), board_of(run.game)
     assert isinstance(studied, Parameters)
     probed = [_without_limits(task) for task in tasks[:PROBED]]
-    patient = board_of(run.game).model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}
-    game = transfer.with_parameters(run.game, patient, run.seed)
+    game = with_parameters(run.game, board.model_dump(exclude=_LIMITS) | {"max_turns": MAX_TURNS}, run.seed)
     planned = [run.series("partner/probe", probed, ("probe", opposite), game=game)]
     few = tasks[: studied.transplant_games]
-    transfers = _transfers(run)
+    games = list(_not_in_training(run, studied.transfer_games))
+
+    def transfer(player: str) -> list[Series]:
+        return [
+            run.series(f"transfer/{name}/{player}", boards, (player, met), arm=name, game=game)
+            for name, game, boards, met in games
+        ]
+
     for player in run.checkpoints:
         planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
         if len(policy_seats(run.game)) > 1:
@@ -51,28 +56,28 @@ def series(run: Evaluation) -> list[Series]:
             planned.append(run.series(f"second-seat/{player}", tasks, ("scripted", player)))
         if player == "base":
             rules = {ASKS_ON: asks_on, ASKS_PLANNED: asks_planned}
-            if board_of(run.game).p_rough:  # else it would play like ASKS_ON
+            if board.p_rough:  # else it would play like ASKS_ON
                 rules[ASKS_UNKNOWN] = asks_unknown
             for name, rule in rules.items():
                 planned.append(run.series(f"held-out/{name}", tasks, (name, opposite), {name: rule}, model=player))
         if few:
-            planned.append(_transplant(run, few, player, "forbidden", forbidden))
-        planned += _transferred(run, player, transfers)
+            rules = {player: forbidden}
+            planned.append(run.series(f"transplant/{player}-forbidden", few, (player, opposite), rules, "forbidden"))
+        planned += transfer(player)
     if few and run.checkpoints:
         planned += [
-            _transplant(run, few, "base", "given-trained", _of_free_play(run, given, "trained"), exchange=True),
-            _transplant(run, few, "base", "as-many", _of_free_play(run, as_many, "trained"), exchange=True),
-            _transplant(run, few, "trained", "given-base", _of_free_play(run, given, "base"), exchange=True),
+            _exchange(run, few, "base", "given-trained", given, "trained"),
+            _exchange(run, few, "base", "as-many", as_many, "trained"),
+            _exchange(run, few, "trained", "given-base", given, "base"),
         ]
     for player in dict.fromkeys(("bayes", *studied.references)):
         planned.append(run.series(f"held-out/{player}", tasks, (player, opposite)))
-    for player in transfer.REFERENCES:
-        planned += _transferred(run, player, transfers)
-    parameters = board_of(run.game).model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL
-    boards = human_games(HUMAN) if studied.human_references else []
-    for player in studied.human_references:
-        game = transfer.with_parameters(run.game, parameters, run.seed)
-        planned.append(run.series(f"human-boards/{player}", boards, (player, opposite), game=game))
+    planned += transfer("optimal")
+    if studied.human_references:
+        boards = human_games(HUMAN)
+        game = with_parameters(run.game, board.model_dump(exclude=_OF_BOARDS | _LIMITS) | FAITHFUL, run.seed)
+        for player in studied.human_references:
+            planned.append(run.series(f"human-boards/{player}", boards, (player, opposite), game=game))
     return planned
 
 
@@ -86,56 +91,47 @@ def _without_limits(task: Task) -> Task:
     return replace(task, state={name: value for name, value in task.state.items() if name not in _LIMITS_OF_TASKS})
 
 
-def _transplant(
-    run: Evaluation, tasks: Sequence[Task], player: str, arm: str, rule: Arm, exchange: bool = False
+def _exchange(
+    run: Evaluation,
+    tasks: Sequence[Task],
+    player: str,
+    arm: str,
+    rule: Callable[[Free, Player, Seat], Player],
+    other: str,
 ) -> Series:
-    """The series `transplant/PLAYER-ARM`; with `exchange`, on the boards that both checkpoints have played."""
+    """The series `transplant/PLAYER-ARM`, on the boards that both checkpoints have played.
 
-    def there() -> list[Task]:
-        free = [_free(run, name) for name in run.checkpoints]
-        return [task for task in tasks if all(task.game_id in played for played in free)]
+    Args:
+        rule: needs the free play of `other`, which is read when the first game begins.
+    """
+
+    @cache
+    def free() -> Free:
+        return _free(run, other)
+
+    def both_played() -> list[Task]:
+        boards = set.intersection(*({*_free(run, name)} for name in run.checkpoints))
+        return [task for task in tasks if task.game_id in boards]
+
+    def by_rule(policy: Player, seat: Seat) -> Player:
+        return rule(free(), policy, seat)
 
     seating, after = (player, partner(run.game)), tuple(f"held-out/{name}" for name in run.checkpoints)
-    if exchange:
-        return run.series(f"transplant/{player}-{arm}", there, seating, {player: rule}, arm, after=after)
-    return run.series(f"transplant/{player}-{arm}", tasks, seating, {player: rule}, arm)
-
-
-class _Transfer(NamedTuple):
-    name: str
-    game: NamedGame
-    tasks: Sequence[Task]
-    partner: str
-
-
-def _transfers(run: Evaluation) -> list[_Transfer]:
-    """Games not seen in training; none if the partner costs money."""
-    assert isinstance(run.parameters, Parameters)
-    count, opposite = run.parameters.transfer_games, partner(run.game)
-    if not count or opposite.startswith("service:"):
-        return []
-    transfers = []
-    for name, change in transfer.changes(run.game):
-        game = transfer.changed(run.game, change, run.seed)
-        transfers.append(_Transfer(name, game, list(game.taskset.tasks("evaluate", count)), change.partner or opposite))
-    return transfers
-
-
-def _transferred(run: Evaluation, player: str, games: Sequence[_Transfer]) -> list[Series]:
-    return [
-        run.series(f"transfer/{name}/{player}", tasks, (player, opposite), arm=name, game=game)
-        for name, game, tasks, opposite in games
-    ]
+    return run.series(f"transplant/{player}-{arm}", both_played, seating, {player: by_rule}, arm, after=after)
 
 
 def _free(run: Evaluation, player: str) -> Free:
     return {episode.game_id: episode for episode in Store(run.folder / "held-out" / player).finished().values()}
 
 
-def _of_free_play(run: Evaluation, rule: Callable[[Free, Player, Seat], Player], other: str) -> Arm:
-    """A rule that needs the free play of the other model, which is read when the first game begins."""
-    free = cache(partial(_free, run, other))
-    return lambda player, seat: rule(free(), player, seat)
+def _not_in_training(run: Evaluation, count: int) -> Iterator[tuple[str, NamedGame, list[Task], str]]:
+    """Games that training did not play, with `count` boards: name, game, boards and partner; none if the partner costs
+    money."""
+    opposite = partner(run.game)
+    if count and not opposite.startswith("service:"):
+        for name, change in changes(run.game):
+            game = with_parameters(run.game, {**board_of(run.game).model_dump(), **change.parameters}, run.seed)
+            yield name, game, list(game.taskset.tasks("evaluate", count)), change.partner or opposite
 
 
 def finish(run: Evaluation) -> None:

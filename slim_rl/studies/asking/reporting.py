@@ -6,27 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slim_rl.analysis import page
+import pandas as pd
+
 from slim_rl.analysis.comparison import CORRELATIONS, Column, Compared, Point
+from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.evaluation.study import Report, Results
 from slim_rl.games import NamedGame
-from slim_rl.rollout.shards import began
-from slim_rl.studies.asking import figures
+from slim_rl.rollout.shards import began, read_dialogues
+from slim_rl.studies.asking import choices, figures, selfplay
 from slim_rl.studies.asking.boards import sample_of_dialogues, typical_board
-from slim_rl.studies.asking.choices import with_choices
-from slim_rl.studies.asking.criteria import criteria
+from slim_rl.studies.asking.evidence import pooled_evidence
 from slim_rl.studies.asking.findings import MIN_BOARDS, VARIED, Findings, metrics, tables
-from slim_rl.studies.asking.measures import FOLDED, MEASURES, SHORT, Sample, read_players, read_sample, title
+from slim_rl.studies.asking.measures import MEASURES, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import board_of
-from slim_rl.studies.asking.selfplay import MEASURES as SEAT_MEASURES
-from slim_rl.studies.asking.selfplay import PAIRINGS, read_selfplay
 from slim_rl.studies.asking.shyness import KINDS, shyness
 from slim_rl.studies.asking.transfer import CHANGES
-from slim_rl.studies.asking.transfer import changes as changed_games
-from slim_rl.studies.asking.transplant import MODELS, Transplant, read_transplant
-from slim_rl.studies.asking.verdict import judge, pooled_evidence
+from slim_rl.studies.asking.transplant import Transplant, read_transplant
+from slim_rl.studies.asking.verdict import CRITERIA, judge
 
-QUESTION = "Does a language model learn when to ask, and what?"
 MAX_REPLAYED = 512
 """Boards on which a player's choices are judged."""
 
@@ -34,66 +31,65 @@ MAX_REPLAYED = 512
 def report(results: Results) -> Report:
     """Raises UserError: base, trained and `bayes` have no episodes on held-out boards, or training has none."""
     findings = read_findings(results)
-    curves = page.thinned(findings.curves, page.MAX_POINTS)
-    drawn = {**findings.question_reward.figures, "training": figures.training_figure(curves, findings.held_out)}
+    drawn = {
+        **findings.question_reward.figures,
+        "training": figures.training_figure(findings.curves, findings.held_out),
+    }
     if not findings.follows.empty:
         drawn["follows"] = figures.follows_figure(findings.follows)
-    return Report(
-        QUESTION,
-        findings.verdict.text,
-        drawn,
-        tables(findings),
-        metrics(findings),
-        Path(__file__).parent,
-        dict(
-            findings=findings,
-            judged=findings.verdict,
-            typical_board=typical_board(findings.held_out),
-            dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
-            board=board_of(results.game),
-            criteria=criteria(),
-            began=began(results.rollouts),
-            title=title,
-            measures=MEASURES,
-            short=[m for m in MEASURES if m.name in SHORT],
-            folded=FOLDED,
-            replayed=MAX_REPLAYED,
-            models=MODELS,
-            varied=VARIED,
-            min_boards=MIN_BOARDS,
-            changes=dict(changed_games(results.game)),
-            shy_kinds=KINDS,
-            pairings=PAIRINGS,
-            seat_measures=SEAT_MEASURES,
-            steps=findings.training.episodes["step"].nunique(),
-        ),
+    values = dict(
+        findings=findings,
+        typical_board=typical_board(findings.held_out),
+        dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
+        board=board_of(results.game),
+        criteria=CRITERIA,
+        began=began(results.rollouts),
+        title=title,
+        measures=MEASURES,
+        replayed=MAX_REPLAYED,
+        models=MODELS,
+        varied=VARIED,
+        min_boards=MIN_BOARDS,
+        changes=CHANGES,
+        shy_kinds=KINDS,
+        pairings=selfplay.PAIRINGS,
+        seat_measures=selfplay.MEASURES,
     )
+    question = "Does a language model learn when to ask, and what?"
+    text, templates = findings.verdict.text, Path(__file__).parent
+    return Report(question, text, drawn, tables(findings), metrics(findings), templates, values)
 
 
 def read_findings(results: Results) -> Findings:
     held_out = read_players(results.episodes / "held-out", ("base", "trained", "bayes"))
     training = read_sample(results.rollouts, ("policy",), results.game.name)
-    human_boards = read_players(results.episodes / "human-boards")
     transfer = results.episodes / "transfer"
     changes = [name for name in CHANGES if all((transfer / name / model).exists() for model in MODELS)]
     return Findings(
         training=training,
-        held_out={name: add_choices(sample, results.game) for name, sample in held_out.items()},
-        human_boards=human_boards,
+        held_out={name: with_choices(sample, results.game) for name, sample in held_out.items()},
+        human_boards=read_players(results.episodes / "human-boards"),
         transplant=_transplant(results, held_out),
         transfer={name: read_players(transfer / name) for name in changes},
         shyness=shyness(results.episodes / "partner/probe"),
-        selfplay=read_selfplay(results.episodes),
+        selfplay=selfplay.read_selfplay(results.episodes),
     )
 
 
-def add_choices(sample: Sample, game: NamedGame) -> Sample:
-    """The sample with the columns of `choices`, on the first MAX_REPLAYED boards."""
-    board = board_of(game)
+def with_choices(sample: Sample, game: NamedGame) -> Sample:
+    """The sample with the columns of `choices`; missing without a dialogue, and beyond the first MAX_REPLAYED boards."""
+    board, episodes = board_of(game), sample.episodes
+    dialogues = dict(dialogue for shard in episodes["shard"].unique() for dialogue in read_dialogues(Path(shard)))
     tasks = {task.game_id: task for task in game.taskset.tasks("evaluate", min(board.eval_count, MAX_REPLAYED))}
     p_known = 0.0 if "ignorant" in board.seating else board.p_partner
-    episodes = with_choices(sample.episodes, dict(sample.dialogues()), tasks, game, p_known)
-    return replace(sample, episodes=episodes)
+    rows = [
+        choices.choices(game.taskset.load(tasks[row.game_id]), row.seat, dialogues[row.episode_id], p_known)  # type: ignore[arg-type]
+        if row.game_id in tasks and row.episode_id in dialogues
+        else {}
+        for row in episodes.itertuples(index=False)
+    ]
+    columns = pd.DataFrame(rows, columns=list(choices.COLUMNS), index=episodes.index, dtype=float)
+    return replace(sample, episodes=episodes.assign(**columns))
 
 
 def _transplant(results: Results, held_out: Mapping[str, Sample]) -> Transplant | None:
@@ -105,15 +101,22 @@ def _transplant(results: Results, held_out: Mapping[str, Sample]) -> Transplant 
 
 
 def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
-    return Compared(_COLUMNS, _POINTS, _MARK, _pooled_verdict(metrics), table="training-intervals", curves=_CURVES)
+    return Compared(
+        _COLUMNS,
+        [Point("", "base.reward", "trained.reward", "optimal.reward")],
+        "The diamond is the two-step asker.",
+        _pooled_verdict(metrics),
+        table="training-intervals",
+        curves={"reward": "reward", "question_count": "questions a game"},
+    )
 
 
 def _pooled_verdict(metrics: Sequence[Mapping[str, Any]]) -> str:
     """By the same criteria, the run as the unit."""
     if len(metrics) < 2:
         return ""
-    if any(run.get("criteria") != criteria().version for run in metrics):
-        return f"Not pooled: some of these runs were not judged by the criteria of version {criteria().version}."
+    if any(run.get("criteria") != CRITERIA.version for run in metrics):
+        return f"Not pooled: some of these runs were not judged by the criteria of version {CRITERIA.version}."
     prefix = "comparison."
     runs = [{n.removeprefix(prefix): v for n, v in run.items() if n.startswith(prefix)} for run in metrics]
     evidence = pooled_evidence(runs)
@@ -159,6 +162,3 @@ _COLUMNS = (
     Column("Out of turns", "trained.truncated", ".1%"),
     *CORRELATIONS,
 )
-_POINTS = (Point("", "base.reward", "trained.reward", "optimal.reward"),)
-_CURVES = {"reward": "reward", "question_count": "questions a game"}
-_MARK = "The diamond is the two-step asker."

@@ -7,10 +7,11 @@ both seats, with what the policy earns beside a scripted player.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import Estimate, estimate, paired_difference
+from slim_rl.analysis.statistics import Estimate, as_columns, as_metrics, estimate, paired_difference
 from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.games.matching.rules import SEATS
 from slim_rl.rollout.shards import read_frame
@@ -52,12 +53,11 @@ class SelfPlay:
     @cached_property
     def own(self) -> dict[str, Estimate]:
         """By pairing with a stranger: how much more the trained model earns with itself, on the same boards."""
-        frames = {pairing: self.episodes[pairing, "trained"] for pairing in PAIRINGS}
-        itself = frames["self-play"]
-        second = itself.assign(reward=itself["reward_second"])
+        itself, first, second = (self.episodes[p, "trained"] for p in ("self-play", "held-out", "second-seat"))
+        itself_second = itself.assign(reward=itself["reward_second"])
         return {
-            "held-out": paired_difference(itself, frames["held-out"], "reward"),
-            "second-seat": paired_difference(second, frames["second-seat"], "reward"),
+            "held-out": paired_difference(itself, first, "reward"),
+            "second-seat": paired_difference(itself_second, second, "reward"),
         }
 
     @cached_property
@@ -70,35 +70,42 @@ class SelfPlay:
             f"The pair learnt to play, and is {better}better with itself than with a scripted partner, in either seat."
         )
 
-    @cached_property
+    @property
     def table(self) -> pd.DataFrame:
-        rows = []
-        for pairing, model in self.episodes:
-            row: dict[str, object] = {"pairing": pairing, "model": model}
-            for measure in MEASURES:
-                row |= self.mean(pairing, model, measure).interval(measure)
-            rows.append(row)
-        return pd.DataFrame(rows)
+        return pd.DataFrame(
+            [
+                {"pairing": pairing, "model": model, **as_columns({m: self.mean(pairing, model, m) for m in MEASURES})}
+                for pairing, model in self.episodes
+            ]
+        )
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The verdict; by pairing, the rewards of both models and the gain."""
+        pairings = {
+            pairing: {model: self.mean(pairing, model, "reward").mean for model in MODELS} | as_metrics({"gain": gain})
+            for pairing, gain in self.gains.items()
+        }
+        return {"verdict": self.verdict, **pairings}
 
 
 def read_selfplay(folder: Path) -> SelfPlay | None:
     """The episodes of all PAIRINGS; None if the model was not trained in both seats."""
     if not (folder / "self-play").exists():
         return None
-    episodes = {(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS}
-    for model in MODELS:
-        seated_second = episodes["second-seat", model]
-        seated_second["reward"] = seated_second["reward_second"]
-    return SelfPlay(episodes)
+    return SelfPlay({(pairing, model): _measured(folder / pairing / model) for pairing in PAIRINGS for model in MODELS})
 
 
 def _measured(folder: Path) -> pd.DataFrame:
     frame = read_frame(folder)
     frame = frame[frame["status"] != "failed"]
-    first, second = ({name: frame[f"{seat}.{name}"] for name in ("told", "question_count", "errors")} for seat in SEATS)
     columns = {"game_id": frame["game_id"], "turn_count": frame["turn_count"]}
-    columns |= {name: frame[f"reward.{seat}"] for name, seat in zip(("reward", "reward_second"), SEATS, strict=True)}
-    columns |= {name: first[name] + second[name] for name in ("told", "errors")}
-    for seat, own in (("first", first), ("second", second)):
-        columns |= {f"{name}_{seat}": own[name] for name in ("told", "question_count")}
-    return pd.DataFrame(columns)
+    for place, seat in zip(("first", "second"), SEATS, strict=True):
+        columns |= {f"{name}_{place}": frame[f"{seat}.{name}"] for name in ("told", "question_count", "errors")}
+        columns[f"reward_{place}"] = frame[f"reward.{seat}"]
+    measured = pd.DataFrame(columns)
+    return measured.assign(
+        told=measured["told_first"] + measured["told_second"],
+        errors=measured["errors_first"] + measured["errors_second"],
+        reward=measured["reward_second" if folder.parent.name == "second-seat" else "reward_first"],
+    )

@@ -1,16 +1,17 @@
 """How shy the partner was when it was probed: what it told unasked, and what it told wrong."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from slim_rl.analysis.statistics import Estimate, estimate
+from slim_rl.analysis.statistics import Estimate, as_metrics, estimate
 from slim_rl.core.episode import Episode
-from slim_rl.games.matching.reader import Pair, asked_cells
+from slim_rl.games.matching.reader import asked_cells
 from slim_rl.games.matching.rules import read_prompt
 from slim_rl.games.matching.scripted import PLEADING, VAGUE_QUESTIONS
 from slim_rl.rollout.shards import read_episodes
@@ -21,7 +22,6 @@ KINDS = {
     "vague": "Vague",
     "pleading": "Pleading",
 }
-_SHARES = ("unasked", "wrong", "withheld")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)")
 
 
@@ -38,19 +38,18 @@ class Shyness(NamedTuple):
 
     def numbers(self) -> dict[str, float]:
         """For metrics.json."""
-        shares = (getattr(self, name).numbers(name) for name in _SHARES)
-        return {"questions": self.questions} | {name: value for share in shares for name, value in share.items()}
+        shares = as_metrics({"unasked": self.unasked, "wrong": self.wrong, "withheld": self.withheld})
+        return {"questions": self.questions, **shares}
 
 
 def shyness(folder: Path) -> dict[str, Shyness]:
     """By kind of question, from the probe's episodes in `folder`; kinds that were not asked are left out."""
     rows = pd.DataFrame(judge(read_episodes(folder)))
-    if rows.empty:
-        return {}
+    of_kind = dict(iter(rows.groupby("kind"))) if len(rows) else {}
     return {
-        kind: Shyness(len(of_kind), *(_share(of_kind, name) for name in _SHARES))
+        kind: Shyness(len(of_kind[kind]), *(_share(of_kind[kind], name) for name in ("unasked", "wrong", "withheld")))
         for kind in KINDS
-        if len(of_kind := rows[rows["kind"] == kind])
+        if kind in of_kind
     }
 
 
@@ -70,22 +69,22 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
     for episode in episodes:
         if episode.status == "failed":
             continue
-        board: dict[Pair, int | None] = {}
-        said = ""
+        board, said = np.empty((0, 0), int), ""
         for turn in episode.turns:
             if turn.seat == episode.turns[0].seat:
                 said = turn.text.removeprefix("[message] ")
                 continue
-            board = board or _board(turn.read)
-            pairs = asked_cells(said, round(len(board) ** 0.5))
-            kind = _kind(said, pairs, board)
+            if not board.size and (sees := read_prompt(turn.read)) is not None:
+                board = sees
+            scores = [int(board[cell]) for cell in asked_cells(said, len(board))]  # -1 where it sees none
+            kind = _kind(said, scores)
             if kind is None or turn.read.startswith("Error:"):
                 continue
             numbers = [int(number) for number in _NUMBER.findall(turn.text)]
-            asked = [board[pair] for pair in pairs if board[pair] is not None]
-            right = [number for number in asked if number in numbers]
+            asked = [score for score in scores if score >= 0]
+            right = [score for score in asked if score in numbers]
             others = len(set(numbers) - set(asked))
-            missed = len(pairs) - len(right)
+            missed = len(scores) - len(right)
             yield {
                 "game_id": episode.game_id,
                 "kind": kind,
@@ -96,15 +95,7 @@ def judge(episodes: Iterable[Episode]) -> Iterator[dict]:
             }
 
 
-def _kind(said: str, pairs: Sequence[Pair], board: Mapping[Pair, int | None]) -> str | None:
-    if pairs:
-        return "unknown" if board[pairs[0]] is None else "direct"
+def _kind(said: str, scores: list[int]) -> str | None:
+    if scores:
+        return "unknown" if scores[0] < 0 else "direct"
     return "vague" if said in VAGUE_QUESTIONS else "pleading" if said in PLEADING else None
-
-
-def _board(prompt: str) -> dict[Pair, int | None]:
-    """What the partner reads: (reviewer, paper) -> its number; None where it sees none."""
-    numbers = read_prompt(prompt)
-    if numbers is None:
-        return {}
-    return {(r, p): None if n < 0 else n for r, row in enumerate(numbers.tolist()) for p, n in enumerate(row)}

@@ -20,8 +20,6 @@ CHANGES = {
     "impatient": Change("Partner tells no score", {"patience": (0, 0)}),
     "ignorant": Change("Partner never knows", {}, "ignorant"),
 }
-REFERENCES = ("optimal",)
-"""Who plays them besides the checkpoints."""
 
 
 def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
@@ -33,10 +31,6 @@ def changes(game: NamedGame) -> Iterator[tuple[str, Change]]:
             continue  # the model never read how many scores are left
         if not met or any(getattr(board, n) != value for n, value in change.parameters.items()):
             yield name, change
-
-
-def changed(game: NamedGame, change: Change, seed: int) -> NamedGame:
-    return with_parameters(game, {**board_of(game).model_dump(), **change.parameters}, seed)
 
 
 def with_parameters(game: NamedGame, parameters: Mapping[str, Any], seed: int) -> NamedGame:

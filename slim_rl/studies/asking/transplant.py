@@ -5,8 +5,7 @@ R(trained, trained) are free play. How the others are played: `slim_rl.studies.a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -16,46 +15,33 @@ from slim_rl.evaluation.base_and_trained import MODELS
 ARMS = ("base-free", "trained-free", "base-given-trained", "trained-given-base", "base-as-many",
         "base-forbidden", "trained-forbidden")  # fmt: skip
 """MODEL-HOW: who plays, and what was taken from it."""
+DIFFERENCES = {
+    "gain": ("trained-free", "base-free"),
+    "asks": ("base-given-trained", "base-free"),
+    "asks_more": ("base-as-many", "base-free"),
+    "asks_better": ("base-given-trained", "base-as-many"),
+    "uses_answers_better": ("trained-free", "base-given-trained"),
+    "own_questions": ("trained-free", "trained-given-base"),
+    "same_questions": ("trained-given-base", "base-free"),
+    "worth_of_asking_base": ("base-free", "base-forbidden"),
+    "worth_of_asking_trained": ("trained-free", "trained-forbidden"),
+}
+"""What the first arm earns more than the second.
+
+The gain of training is the sum of three parts: what the base model gains when it is made to ask for as many cells as the
+trained one did on that board, in its own order and words (`asks_more`); what it gains from the trained model's questions
+instead (`asks_better`); and trained less base, after the same questions (`uses_answers_better`). `asks` is the first two
+together. In the other order the gain is the sum of `own_questions` and `same_questions`.
+"""
 
 
-@dataclass(frozen=True, eq=False)
-class Transplant:
-    rewards: pd.DataFrame
-    """A row for each board that all of ARMS played, a column for each arm."""
-
-    def reward(self, arm: str) -> Estimate:
-        return _mean(self.rewards[arm])
-
-    def worth_of_asking(self, model: str) -> Estimate:
-        """Reward in free play less that when the model may not ask."""
-        return _mean(self.rewards[f"{model}-free"] - self.rewards[f"{model}-forbidden"])
-
-    @cached_property
-    def parts(self) -> dict[str, Estimate]:
-        """The gain of training on these boards, `asks` and what it consists of, in parts that sum to the gain.
-
-        `asks more`: what the base model gains when it is made to ask for as many cells as the trained one did on that
-        board, in its own order and words. `asks better`: what it gains from the trained model's questions instead.
-        `uses answers better`: trained less base, after the same questions.
-        """
-        r = self.rewards
-        return {
-            "gain": _mean(r["trained-free"] - r["base-free"]),
-            "asks": _mean(r["base-given-trained"] - r["base-free"]),
-            "asks more": _mean(r["base-as-many"] - r["base-free"]),
-            "asks better": _mean(r["base-given-trained"] - r["base-as-many"]),
-            "uses answers better": _mean(r["trained-free"] - r["base-given-trained"]),
-        }
-
-    @cached_property
-    def other_way(self) -> dict[str, Estimate]:
-        """The gain once more, in the other order: what the trained model's own questions are worth to it in place of the
-        base model's, and trained less base after the base model's questions."""
-        r = self.rewards
-        return {
-            "own questions": _mean(r["trained-free"] - r["trained-given-base"]),
-            "same questions": _mean(r["trained-given-base"] - r["base-free"]),
-        }
+class Transplant(NamedTuple):
+    games: int
+    """Boards that all of ARMS played; the numbers are of these."""
+    rewards: Mapping[str, Estimate]
+    """By arm."""
+    differences: Mapping[str, Estimate]
+    """See DIFFERENCES."""
 
 
 def read_transplant(arms: pd.DataFrame, free: Mapping[str, pd.DataFrame]) -> Transplant | None:
@@ -70,8 +56,12 @@ def read_transplant(arms: pd.DataFrame, free: Mapping[str, pd.DataFrame]) -> Tra
     if not set(ARMS) <= by_arm.keys():
         return None
     rewards = pd.DataFrame({arm: by_arm[arm].groupby("game_id")["reward"].mean() for arm in ARMS}).dropna()
-    return Transplant(rewards) if len(rewards) else None
+    if rewards.empty:
+        return None
+    differences = pd.DataFrame({name: rewards[one] - rewards[other] for name, (one, other) in DIFFERENCES.items()})
+    return Transplant(len(rewards), _means(rewards), _means(differences))
 
 
-def _mean(by_board: pd.Series) -> Estimate:
-    return estimate(pd.DataFrame({"game_id": by_board.index, "x": by_board.to_numpy(float)}), "x")
+def _means(by_board: pd.DataFrame) -> dict[str, Estimate]:
+    rows = by_board.rename_axis("game_id").reset_index()
+    return {str(name): estimate(rows, str(name)) for name in by_board}

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from slim_rl.analysis import statistics
-from slim_rl.analysis.statistics import Estimate, paired_difference
+from slim_rl.analysis.statistics import Estimate, as_metrics, paired_difference
 from slim_rl.analysis.titles import rule_of, step_of, title
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.base_and_trained import MODELS
@@ -39,20 +39,25 @@ class Matches:
     """Exact solutions by model, in the game's units; empty for a game that cannot be solved."""
 
     @cached_property
-    def seats(self) -> list[str]:
-        """The seats in which models play."""
-        return list(dict.fromkeys(self.played["seat"][~self.played["player"].isin(self.opponents)]))
+    def rules(self) -> list[str]:
+        """Players that follow a rule."""
+        return [name for name in dict.fromkeys(self.played["player"]) if rule_of(name)]
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Checkpoints and snapshots."""
+        return [name for name in dict.fromkeys(self.played["player"]) if name in MODELS or step_of(name) is not None]
 
     @cached_property
     def opponents(self) -> list[str]:
-        """Players without a model, except those that follow a rule; EACH_OTHER if there are none."""
-        players = [name for name in dict.fromkeys(self.played["player"]) if rule_of(name) is None]
-        return [name for name in players if name not in MODELS and step_of(name) is None] or [EACH_OTHER]
+        """All other players; EACH_OTHER if there are none."""
+        known = {*self.models, *self.rules}
+        return [name for name in dict.fromkeys(self.played["player"]) if name not in known] or [EACH_OTHER]
 
     @cached_property
-    def rules(self) -> list[str]:
-        """Players that follow a rule."""
-        return [name for name in dict.fromkeys(self.played["player"]) if rule_of(name) is not None]
+    def seats(self) -> list[str]:
+        """The seats in which models play."""
+        return list(dict.fromkeys(self.played["seat"][~self.played["player"].isin(self.opponents)]))
 
     def rows(self, player: str, opponent: str, seat: str) -> pd.DataFrame:
         if opponent == EACH_OTHER:
@@ -115,36 +120,32 @@ class Matches:
     def numbers(self, player: str, opponent: str, seat: str) -> dict[str, float]:
         """What is known of a model against an opponent, from one seat."""
         rows = self.rows(player, opponent, seat)
-        numbers: dict[str, float] = {"games": len(rows), "illegal_moves": rows["illegal_moves"].mean()}
-        for outcome in (*OUTCOMES, UNFINISHED):
-            numbers |= self.share(outcome, player, opponent, seat).numbers(outcome)
-        return numbers | self.reward(player, opponent, seat).numbers("reward")
+        shares = {outcome: self.share(outcome, player, opponent, seat) for outcome in (*OUTCOMES, UNFINISHED)}
+        means = as_metrics({**shares, "reward": self.reward(player, opponent, seat)})
+        return {"games": len(rows), "illegal_moves": rows["illegal_moves"].mean(), **means}
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """Every model and every rule against every opponent, by seat."""
-        models = [name for name in dict.fromkeys(self.played["player"]) if name not in self.opponents]
+        players = [name for name in dict.fromkeys(self.played["player"]) if name not in self.opponents]
         rows = [
             {"player": player, "opponent": opponent, "seat": seat, **self.numbers(player, opponent, seat)}
-            for player, opponent, seat in product(models, self.opponents, self.seats)
+            for player, opponent, seat in product(players, self.opponents, self.seats)
         ]
         return pd.DataFrame([row for row in rows if row["games"]])
 
-    @cached_property
-    def _last(self) -> int:
-        return int(self.training["step"].max()) + 1 if len(self.training) else 0
-
-    def _step(self, player: str) -> int | None:
-        """The training steps behind a model; None for a player without one."""
-        return {"base": 0, "trained": self._last}.get(player, step_of(player))
+    def step(self, model: str) -> int | None:
+        """The training steps behind a model."""
+        last = int(self.training["step"].max()) + 1 if len(self.training) else 0
+        return {"base": 0, "trained": last}.get(model, step_of(model))
 
     @cached_property
     def learning(self) -> pd.DataFrame:
         """`table` of the snapshots and the trained model, with the `step` of each."""
-        models = self.table[~self.table["player"].isin(self.rules)]
-        table = models.assign(step=models["player"].map(self._step))
+        table = self.table[self.table["player"].isin(self.models)]
+        table = table.assign(step=table["player"].map(self.step))
         # A snapshot of the first or the last step is the same model; the trained one played more games.
-        twice = (table["step"] == self._last) & (table["player"] != "trained")
+        twice = (table["step"] == self.step("trained")) & (table["player"] != "trained")
         if "step-00000" in set(table["player"]):
             twice |= table["player"] == "base"
         return table[~twice].sort_values(["opponent", "seat", "step"], ignore_index=True)
@@ -152,7 +153,7 @@ class Matches:
     @cached_property
     def exactly(self) -> pd.DataFrame:
         """The exact solution of each model, by step."""
-        rows = [{"player": player, "step": self._step(player), **values} for player, values in self.solved.items()]
+        rows = [{"player": player, "step": self.step(player), **values} for player, values in self.solved.items()]
         return pd.DataFrame(rows).sort_values(["step", "player"], ignore_index=True)
 
     @cached_property
@@ -173,25 +174,27 @@ class Matches:
         tables = {"players": self.table, "learning": self.learning, "elo": self.ratings}
         if self.followed:
             tables["training"] = self.curves
-        return tables | ({"exactly": self.exactly} if self.solved else {})
+        if self.solved:
+            tables["exactly"] = self.exactly
+        return tables
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """By opponent and seat: base and trained model, their difference and that from the best rule; and the exact
         solutions."""
-        metrics: dict[str, Any] = {model: {"exactly": self.solved.get(model, {})} for model in MODELS}
-        metrics["comparison"] = {}
-        for opponent in self.opponents:
-            metrics["comparison"][opponent] = {seat: self._compared(opponent, seat) for seat in self.seats}
-            for model in MODELS:
-                metrics[model][opponent] = {seat: self.numbers(model, opponent, seat) for seat in self.seats}
+        metrics: dict[str, Any] = {
+            "comparison": {o: {seat: self._compared(o, seat) for seat in self.seats} for o in self.opponents}
+        }
+        for model in MODELS:
+            by_opponent = {o: {seat: self.numbers(model, o, seat) for seat in self.seats} for o in self.opponents}
+            metrics[model] = {"exactly": self.solved.get(model, {}), **by_opponent}
         return metrics
 
     def _compared(self, opponent: str, seat: str) -> dict[str, float]:
-        numbers = self.gain(opponent, seat).numbers("reward_difference")
+        differences = {"reward_difference": self.gain(opponent, seat)}
         if rule := self.best_rule(opponent, seat):
-            numbers |= self.gain(opponent, seat, rule).numbers("best_rule_difference")
-        return numbers
+            differences["best_rule_difference"] = self.gain(opponent, seat, rule)
+        return as_metrics(differences)
 
     @cached_property
     def ratings(self) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from slim_rl.analysis import figures
 from slim_rl.analysis.comparison import Column, Compared, Point
 from slim_rl.analysis.figures import BLUE, GREY, VERMILLION, WIDTH, with_style
-from slim_rl.analysis.page import MAX_POINTS, thinned
 from slim_rl.analysis.titles import title
 from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.evaluation.study import Report, Results
@@ -24,10 +23,15 @@ _SOLVED = "trained.exactly."
 
 def report(results: Results) -> Report:
     matches = read_matches(results)
+    drawn = {"learning": _learning_figure(matches)}
+    if matches.followed:
+        drawn["training"] = figures.training_figure(matches.curves, matches.followed, "a game")
+    if matches.solved:
+        drawn["exactly"] = _exact_figure(matches.exactly)
     return Report(
         question=f"Does training make a better player of {results.game.name}?",
         verdict=matches.verdict,
-        figures=_draw(matches),
+        figures=drawn,
         tables=matches.tables,
         metrics=matches.metrics,
         templates=Path(__file__).parent,
@@ -51,15 +55,6 @@ def compared(metrics: Sequence[Mapping[str, Any]]) -> Compared:
         label = name.replace("_", " ").capitalize()
         columns += [Column(f"{label}: base", f"base.exactly.{name}"), Column(f"{label}: trained", _SOLVED + name)]
     return Compared(columns, points)
-
-
-def _draw(matches: Matches) -> dict[str, Figure]:
-    drawn = {"learning": _learning_figure(matches)}
-    if matches.followed:
-        drawn["training"] = figures.training_figure(thinned(matches.curves, MAX_POINTS), matches.followed, "a game")
-    if matches.solved:
-        drawn["exactly"] = _exact_figure(matches.exactly)
-    return drawn
 
 
 @with_style

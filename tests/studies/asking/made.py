@@ -21,12 +21,18 @@ from slim_rl.games.matching.rules import MUST_ANSWER
 from slim_rl.rollout.seating import Request, Seating
 from slim_rl.rollout.shards import write_shard
 from slim_rl.studies.asking.measures import read_sample
-from slim_rl.studies.asking.reporting import add_choices
-from slim_rl.studies.asking.transfer import CHANGES, changed
+from slim_rl.studies.asking.reporting import with_choices
+from slim_rl.studies.asking.transfer import CHANGES, with_parameters
 
 AGENT, PARTNER = "player-1", "player-2"
 LONG_WORDS = "<script>document.title = 'broken into'</script> & \"quotes\" </script>"
 GAMES = {"matching": {"patience": [1, 5], "eval_count": 120}}
+
+NUMBERS = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.95, "useful_base": 1,
+           "useful_trained": 2.7, "truncated_base": 0, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.03,
+           "over_asking_on": 0.02, "room": 0.13, "leak": 0, "choice": 0.02, "rank": 0.7, "rank_unknown": 0.7,
+           "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
+"""The evidence of a run in which asking pays, and is learnt."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,15 @@ def sample(folder: Path, game: NamedGame, player: str, episodes: list[Episode], 
     """`Sample` of episodes, with what was chosen."""
     write(folder, episodes)
     found = read_sample(folder, (player,))
-    return add_choices(found, game) if chosen else found
+    return with_choices(found, game) if chosen else found
+
+
+def samples(folder: Path, game: NamedGame, policies: dict[str, Policy], count=120):
+    """`Sample` of what each policy plays, by name."""
+    return {
+        name: sample(folder / name, game, name, play(game, name, policy, count), chosen=False)
+        for name, policy in policies.items()
+    }
 
 
 def write(folder, episodes):
@@ -167,7 +181,7 @@ def write_run(folder, parameters=None, base=BASE, trained=TRAINED, steps=5):
         model, _, arm = name.partition("-")
         write(played / "transplant" / name, play(game, model, policy, 110, arm=arm))
     for name in CHANGES:
-        other = changed(game, CHANGES[name], 0)
+        other = with_parameters(game, {**game.parameters.model_dump(), **CHANGES[name].parameters}, 0)
         for player in ("base", "trained", "optimal"):
             played_there = play(
                 other, player, models.get(player), 20, arm=name, partner=CHANGES[name].partner or "scripted"

@@ -21,7 +21,7 @@ from slim_rl.rollout.shards import read_episodes, write_shard
 from slim_rl.studies.asking.boards import sample_of_dialogues, typical_board
 from slim_rl.studies.asking.measures import read_sample
 from stages.card import model_card
-from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, sample, turn, write
+from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, sample, samples, turn, write
 from tests.studies.runs import report_on
 
 ROOT = Path(__file__).parents[3]
@@ -64,12 +64,8 @@ def test_the_page_reads_as_it_did(page):
 
 def test_the_board_that_is_drawn_is_typical_in_its_questions_too(tmp_path):
     """Most dialogues in which nobody asks have a gain near the mean as well; they show nothing of what was learnt."""
-    game = game_of(patience=(2, 5))
     players = {"base": Policy(0.3, careless=0.3), "trained": Policy(2.5, careless=0.3)}
-    held_out = {
-        name: sample(tmp_path / name, game, name, play(game, name, policy), chosen=False)
-        for name, policy in players.items()
-    }
+    held_out = samples(tmp_path, game_of(patience=(2, 5)), players)
     asked = [one.episodes.set_index("game_id")["question_count"] for one in held_out.values()]
     board = typical_board(held_out)
     assert asked[1][board] - asked[0][board] == round(asked[1].mean() - asked[0].mean()) == 2

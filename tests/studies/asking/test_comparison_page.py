@@ -5,8 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from slim_rl.analysis.comparison import Run, draw, draw_curves, grouped, render
-from slim_rl.analysis.figures import save
+from slim_rl.analysis.comparison import Run, grouped, render
 from stages.compare import compared
 from tests.studies.conftest import serious_violations
 
@@ -25,12 +24,8 @@ def report(run, tmp_path_factory):
         return Run(f"{name}-{seed}", "matching", "asking", metrics, parameters, lambda table: curves)
 
     runs = [one("control-of-a-long-name", seed, 1.2) for seed in range(3)] + [one("seed", s, 1.6) for s in range(5)]
-    groups = grouped(runs, compared)
-    save(draw(groups), folder / "runs.svg")
-    [(figure, shown)] = draw_curves(groups)
-    save(figure, folder / "runs-0.svg")
     page = folder / "comparison.html"
-    page.write_text(render(groups, folder / "runs.svg", {"runs-0": shown}))
+    page.write_text(render(grouped(runs, compared), folder))
     return page
 
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 from scipy.stats import spearmanr
 
+from slim_rl.studies.asking.evidence import evidence, pooled_evidence
 from slim_rl.studies.asking.transplant import read_transplant
-from slim_rl.studies.asking.verdict import evidence, judge, pooled_evidence
-from tests.studies.asking.made import Policy, arms, game_of, play, sample
+from slim_rl.studies.asking.verdict import judge
+from tests.studies.asking.made import NUMBERS, Policy, arms, game_of, play, sample, samples
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -156,10 +157,7 @@ def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, met):
 def test_how_much_better_it_follows_is_the_difference_of_two_rank_correlations(tmp_path, limit, parameters):
     game, sign = game_of(**parameters), {"patience": 1, "price": -1}[limit]
     players = {"base": SELDOM, "trained": Policy(9, "best", pays=True), "bayes": Policy(0)}
-    frames = {
-        name: sample(tmp_path / name, game, name, play(game, name, policy, 60), chosen=False).episodes
-        for name, policy in players.items()
-    }
+    frames = {name: sample.episodes for name, sample in samples(tmp_path, game, players, 60).items()}
     base, trained = (spearmanr(frames[m][limit], frames[m]["question_count"]).statistic for m in ("base", "trained"))
     found = evidence(frames, None).follows
     assert found.mean == pytest.approx(sign * (trained - base)) and found.mean > 0.3
@@ -169,12 +167,8 @@ def test_how_much_better_it_follows_is_the_difference_of_two_rank_correlations(t
 
 def test_a_model_has_no_regret_to_itself(tmp_path):
     """Without a two-step asker the trained model may be the best player."""
-    game = game_of()
     players = {"base": SELDOM, "trained": Policy(9, compound=True), "bayes": Policy(0)}
-    frames = {
-        name: sample(tmp_path / name, game, name, play(game, name, policy, 20), chosen=False).episodes
-        for name, policy in players.items()
-    }
+    frames = {name: sample.episodes for name, sample in samples(tmp_path, game_of(), players, 20).items()}
     assert math.isnan(evidence(frames, None).regret.mean)
 
 
@@ -184,10 +178,7 @@ def test_a_model_has_no_regret_to_itself(tmp_path):
 )
 def test_two_rules_without_training_are_named_with_what_they_earn(over, says):
     """Two runs with the same numbers, so that the intervals are points."""
-    numbers = {"games": 512, "reward_base": 0.8, "reward_trained": 0.92, "reward_best": 0.95, "useful_base": 1,
-               "useful_trained": 2.7, "truncated_base": 0, "more": 1.7, "gain": 0.12, "pays": 0.12, "regret": 0.03,
-               "over_asking_on": 0.02, "over_asking_unknown": over, "room": 0.13, "leak": 0, "choice": 0.02, "rank": 0.7,
-               "rank_unknown": 0.7, "transplanted": 0.12, "asks": 0.1, "worth": 0.1}  # fmt: skip
+    numbers = NUMBERS | {"over_asking_unknown": over}
     verdict = judge(pooled_evidence([numbers, numbers]))
     assert verdict.outcome == "supported"
     assert says in verdict.text if says else "hand-written" not in verdict.text
