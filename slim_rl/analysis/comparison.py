@@ -89,7 +89,8 @@ class Run(NamedTuple):
 
     def estimate(self, metric: str) -> Estimate:
         values = (self.metrics.get(metric + end) for end in ("", "_low", "_high", "_se"))
-        return Estimate(*(math.nan if value is None else float(value) for value in values), games=0)
+        mean, low, high, se = (math.nan if value is None else float(value) for value in values)
+        return Estimate(mean, low, high, se, 0)
 
 
 class Group(NamedTuple):
