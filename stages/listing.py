@@ -45,7 +45,7 @@ def _games() -> Iterator[tuple[str, str]]:
 def _profiles() -> Iterator[tuple[str, str]]:
     for path in sorted(Path("conf").glob("*.yaml")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
-        yield path.stem, first.removeprefix("#").strip()
+        yield path.stem, first[1:].strip() if first.startswith("#") else ""
 
 
 def _params() -> Iterator[tuple[str, str]]:

@@ -94,9 +94,13 @@ def test_every_command_is_listed_and_an_unknown_one_is_refused(slim_rl):
     assert code == 2 and "train" not in COMMANDS and "traim" in told
 
 
-def test_games_profiles_and_parameters_are_listed(slim_rl, monkeypatch):
+def test_games_profiles_and_parameters_are_listed(slim_rl, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     games, profiles, parameters = (slim_rl(what)[1] for what in ("games", "profiles", "params"))
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    Path("conf/mine.yaml").write_text("games: {kuhn: {}}\n")
+    assert slim_rl("profiles")[1].split() == ["mine"]
     assert {"matching", "kuhn"} <= {line.split()[0] for line in games.splitlines()}
     assert {line.split()[0] for line in profiles.splitlines()} == {path.stem for path in ROOT.glob("conf/*.yaml")}
     assert re.search(r"^train\.steps = \d+", parameters, re.MULTILINE) and "Undefined" not in parameters
