@@ -31,7 +31,7 @@ def main() -> None:
             print("\n".join(_markdown()))
             return
         rows = list({"games": _games, "profiles": _profiles, "params": _params}[what]())
-        width = max(len(name) for name, _ in rows)
+        width = min(40, max(len(name) for name, _ in rows))  # a long default has its meaning further right
         for name, about in rows:
             print(f"{name:{width}}  {about}")
 
