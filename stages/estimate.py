@@ -103,9 +103,18 @@ def missing_budgets(rows: Sequence[Row], config: Config) -> Iterator[str]:
             )
 
 
+class NotEstimated(UserError):
+    """No script can play a seat in the estimate."""
+
+
 def check(config: Config) -> None:
-    """Raises UserError: what a stage is expected to cost is more than its budget."""
-    for sentence in missing_budgets(estimate(config), config):
+    """Raises UserError: what a stage is expected to cost is more than its budget. What cannot be estimated may run."""
+    try:
+        rows = estimate(config)
+    except NotEstimated as error:
+        print(f"{error} Its budget holds all the same.")
+        return
+    for sentence in missing_budgets(rows, config):
         raise UserError(f"{sentence} `python -m stages.estimate` says what else the run takes.")
 
 
@@ -114,6 +123,9 @@ def estimate(config: Config, most: bool = False) -> list[Row]:
 
     Args:
         most: with a policy that asks as much as it may.
+
+    Raises:
+        NotEstimated: no script plays the seat of the policy or of a service.
     """
     return asyncio.run(_estimate(config, most))
 
@@ -244,7 +256,7 @@ class Bill:
             try:
                 script = seat.of.taskset.player("scripted", seat.game, seat.name, seat.seed)
             except ValueError as error:
-                raise UserError(f"Nothing can be estimated where {name} plays {seat.of.name}: {error}.") from None
+                raise NotEstimated(f"Nothing can be estimated where {name} plays {seat.of.name}: {error}.") from None
             ledger = self._ledgers.setdefault(name.removeprefix("service:"), Ledger(None, None, "estimate"))
             service: Any = _ScriptedService(script, ledger)
             return rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed))
@@ -254,7 +266,7 @@ class Bill:
     def _policy(self, seat: Seat) -> Player:
         demonstration = seat.of.taskset.demonstrate(seat.request.task, seat.name)
         if demonstration is None:
-            raise UserError(f"Nothing can be estimated for {seat.of.name}: no script plays the policy's seat.")
+            raise NotEstimated(f"Nothing can be estimated for {seat.of.name}: no script plays the policy's seat.")
         place = int(seat.request.task.game_id.rpartition("-")[2]) % BOARDS
         player = _Demonstrator(
             demonstration, None if self._most else round(place / (BOARDS - 1) * len(demonstration.turns))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slim_rl.config import checked, composed
+from slim_rl.config import Config, checked, composed
 from slim_rl.core.errors import UserError
+from slim_rl.games.kuhn.tasks import KuhnTaskset
 from stages import estimate, ready
 from tests.checkpoints import qwen_checkpoint
 
@@ -120,3 +121,11 @@ def test_a_policy_on_a_tinker_server_has_a_row_of_its_own(monkeypatch):
     few |= {"model.base": "tiny", "tinker.base_url": "http://own:8000", "services.partner.max_cost_dollars": None}
     with pytest.raises(UserError, match=r"tinker\.max_cost_dollars is 0\.01; raise it"):
         ready.check(checked(composed("qwen3-8b-tinker-gpt4.1", {**few, "tinker.max_cost_dollars": 0.01}), ""))
+
+
+def test_a_budget_is_no_reason_to_refuse_a_game_that_no_script_plays(monkeypatch, capsys):
+    monkeypatch.setattr(KuhnTaskset, "demonstrate", lambda *_: None)
+    price = {"prompt": 1, "cached_prompt": 1, "completion": 1, "train": 1}
+    tinker = {"base_url": "http://own:8000", "max_cost_dollars": 1e-6, "price": price}
+    estimate.check(Config.model_validate({"games": {"kuhn": {}}, "train": {"backend": "tinker"}, "tinker": tinker}))
+    assert "Nothing can be estimated for kuhn" in capsys.readouterr().out
