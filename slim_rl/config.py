@@ -74,7 +74,7 @@ class Config(Section):
 
     @property
     def playing_processes(self) -> int:
-        """That play episodes: one where a service counts its calls and budget, or a server holds the model."""
+        """How many processes play episodes. One, where a service counts its calls and budget, or a server holds the model."""
         return self.cores if self.model.base == "tiny" and not (self.services or self.evaluate.server) else 1
 
     @property

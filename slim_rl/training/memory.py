@@ -87,8 +87,8 @@ def check_trainable(
     if needed > free:
         raise UserError(
             f"To train {name}, which has {parameters / 1e6:,.0f} million parameters, takes about {needed / 1e9:.1f} GB of "
-            f"memory, but {free / 1e9:.1f} GB are free. Take a smaller model, or fewer "
-            "train.microbatch_tokens."
+            f"memory, but {free / 1e9:.1f} GB are free. Take a smaller model, or "
+            "fewer train.microbatch_tokens."
         )
 
 
