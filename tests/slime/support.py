@@ -44,7 +44,7 @@ PARAMETERS = {
     "cores": 1,
     "games": {"matching": MATCHING},
     "model": {"context_tokens": 512, "turn_tokens": 32},
-    "warmstart": {"demonstrations": 800},
+    "warmstart": {"demonstrations": 800, "batch": 8},
     "train": {
         "backend": "slime",
         "steps": 2,
