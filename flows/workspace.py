@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,7 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
         UserError: the stage failed; the sentence is the stage's own.
     """
     process = subprocess.Popen(
-        ["dvc", "repro", "--single-item", stage],
+        [sys.executable, "-m", "dvc", "repro", "--single-item", stage],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,  # a progress bar's carriage returns end lines too

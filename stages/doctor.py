@@ -82,9 +82,8 @@ def _gpu() -> Iterator[Row]:
 def _programs() -> Iterator[Row]:
     from slim_rl.sandbox.local import namespaces_work
 
-    git, dvc = shutil.which("git"), shutil.which("dvc") or shutil.which("dvc", path=Path(sys.executable).parent)
+    git = shutil.which("git")
     yield Row("ok" if git else "note", "git", git or "not installed; only experiments (`make seeds`) need it")
-    yield Row("ok" if dvc else "missing", "dvc", dvc or "not installed; every run needs it: pip install dvc")
     try:
         if namespaces_work():
             text = "with bubblewrap's namespaces"

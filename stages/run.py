@@ -50,7 +50,7 @@ def main() -> None:
                 f"The experiment {name} has finished already. To run it again, remove it first: dvc exp remove {name}"
             )
             return
-        command = ["dvc", *verb, *shlex.split(options.dvc)]
+        command = [sys.executable, "-m", "dvc", *verb, *shlex.split(options.dvc)]
         environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
         path, own = os.environ.get("PATH", "").split(os.pathsep), str(Path(sys.executable).parent)
         if own not in path:  # the environment is not activated

@@ -93,17 +93,15 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(workspace):
 
 
 @pytest.fixture
-def fake_dvc(workspace, monkeypatch):
-    """Puts a `dvc` on the path that records its arguments and the parameters of the run, and then runs `then`; in a git
-    repository."""
+def fake_dvc(workspace):
+    """Puts a module `dvc` into the workspace that records its arguments and the parameters of the run, and then runs `then`;
+    in a git repository."""
 
     def make(then: str) -> None:
         subprocess.run(f"git rev-parse -q HEAD || {{ {REPOSITORY}; }}", shell=True, check=True)
-        (workspace / "bin").mkdir()
-        script = workspace / "bin/dvc"
-        script.write_text(f'#!/bin/sh\necho "$@" > arguments\ncp run.yaml seen.yaml\n{then}\n')
-        script.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{workspace / 'bin'}:{os.environ['PATH']}")
+        script = f'echo "$@" > arguments\ncp run.yaml seen.yaml\n{then}\n'
+        command = f'subprocess.call(["sh", "-c", {script!r}, "dvc", *sys.argv[1:]])'
+        (workspace / "dvc.py").write_text(f"import subprocess, sys\n\nsys.exit({command})\n")
 
     return make
 

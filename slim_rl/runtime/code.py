@@ -17,6 +17,8 @@ WORK_VARIABLE = "SLIM_RL_WORK"
 """The environment variable with another folder than `.work`, for processes that run in a copy of the workspace."""
 _INSTALLED = {"site-packages", "dist-packages"}
 """Folders of installed packages, in this environment, one below it, or the user's."""
+_OURS = {"slim_rl", "stages"}
+"""They count module by module wherever they are, because a stage depends on few of them."""
 
 
 def work_root() -> Path:
@@ -161,7 +163,12 @@ def _spec(top: str) -> Any:
 @cache
 def _is_installed(top: str) -> bool:
     spec = _spec(top)
-    return bool(spec and spec.origin and _INSTALLED & {*Path(spec.origin).parts})
+    if not (spec and spec.origin) or top in _OURS:
+        return False
+    file = Path(spec.origin)
+    folder = file.parents[1] if spec.submodule_search_locations else file.parent
+    # The latter is `pip install --target`.
+    return bool(_INSTALLED & {*file.parts}) or any(folder.glob("*.dist-info"))
 
 
 @cache

@@ -38,19 +38,23 @@ def test_code_changes_a_fingerprint_and_words_about_it_do_not(tmp_path, old, new
     assert (fingerprint(tmp_path) == before) == same
 
 
+@pytest.mark.parametrize(
+    ("library", "folder"), [("a_library", "site-packages/data"), ("another", "target/another-1.0.dist-info")]
+)
 def test_a_package_of_another_environment_counts_as_a_whole_and_a_module_of_ones_own_by_its_imports(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, library, folder
 ):
-    """As with `pip install --user`, or an environment on top of another: else each run would read all of torch."""
-    installed = tmp_path / "site-packages"
-    installed.mkdir()
-    (installed / "a_library.py").write_text("import a_part_of_it\n")
-    (installed / "a_part_of_it.py").write_text("X = 1\n")
-    (tmp_path / "my_game_here.py").write_text("import a_library\n")
+    """As with `pip install --user` or `--target`, or an environment on top of another: else each run would read all of
+    torch."""
+    (tmp_path / folder).mkdir(parents=True)
+    installed = (tmp_path / folder).parent
+    (installed / f"{library}.py").write_text(f"import part_of_{library}\n")
+    (installed / f"part_of_{library}.py").write_text("X = 1\n")
+    (tmp_path / f"game_with_{library}.py").write_text(f"import {library}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(installed)
-    lines = [line.split()[:2] for line in dependencies(["my_game_here"])]
-    assert lines == [["module", "my_game_here"], ["package", "a_library"]]
+    lines = [line.split()[:2] for line in dependencies([f"game_with_{library}"])]
+    assert lines == [["module", f"game_with_{library}"], ["package", library]]
 
 
 def test_a_file_is_hashed_in_pieces(tmp_path):
