@@ -167,8 +167,8 @@ def _is_installed(top: str) -> bool:
         return False
     file = Path(spec.origin)
     folder = file.parents[1] if spec.submodule_search_locations else file.parent
-    # The latter is `pip install --target`.
-    return bool(_INSTALLED & {*file.parts}) or any(folder.glob("*.dist-info"))
+    by_target_option = any(folder.glob("*.dist-info"))  # pip install --target
+    return by_target_option or bool(_INSTALLED & {*file.parts})
 
 
 @cache
