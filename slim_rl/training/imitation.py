@@ -24,7 +24,7 @@ from slim_rl.training.weights import Weights
 _LEARNING_RATE, _LEARNING_RATE_PRETRAINED = 2.5e-3, 3e-4
 _LEAST_LENGTH = 0.8
 """No tree of a checkpoint's pass is shorter than this share of the longest one, so little of it is padding."""
-_MEASURABLE = 16
+_MEASURABLE = 12
 """Closings after a number of turns; the share of fewer is not measured."""
 _MEASUREMENTS = 10
 """Measurements in the warm start of a checkpoint."""
