@@ -71,12 +71,12 @@ def _gpu() -> Iterator[Row]:
     import torch
 
     if not torch.cuda.is_available():
-        yield Row("note", "GPU", "none; models run on the processor, in fp32")
+        yield Row("note", "GPU", "none; models run on the processor")
     for number in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(number)
         memory, bf16 = card.total_memory / _GIGABYTE, torch.cuda.is_bf16_supported(including_emulation=False)
         attention = "" if card.major >= 8 else ", no flash attention 2"
-        yield Row("ok", "GPU", f"{card.name}, {memory:.0f} GB, {'bf16' if bf16 else 'fp16'} for SLIME{attention}")
+        yield Row("ok", "GPU", f"{card.name}, {memory:.0f} GB, {'bf16' if bf16 else 'fp16'}{attention}")
 
 
 def _programs() -> Iterator[Row]:

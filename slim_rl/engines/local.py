@@ -119,7 +119,9 @@ class LocalEngine:
             tokens, logprobs = _draw(logits, temperatures, uniforms)
             for i, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
                 if not math.isfinite(logprob):
-                    raise Diverged("the model's log-probs are no finite numbers")
+                    overflow = " (if it overflows in fp16, take model.precision fp32)"
+                    overflow *= self.model.dtype == torch.float16
+                    raise Diverged(f"the model's log-probs are no finite numbers{overflow}")
                 going[i].add(token, logprob)
                 if going[i].reason:
                     self._keep(going[i], cache, i)

@@ -31,6 +31,7 @@ _PLAIN: dict[str, Any] = {"trust_remote_code": False}
 _ROWS, _SECONDS = 2048, 0.1
 _WORTH = 1.5
 """bf16 is taken where its products are faster by this factor: casts take time, too."""
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _REASON = 400
 """Characters of a library's reason that a sentence repeats."""
 _GGUF_NEEDS = {"gguf": "gguf==0.19.0", "accelerate": "accelerate==1.15.0"}
@@ -186,17 +187,17 @@ def choose(precision: str, kind: PreTrainedConfig) -> tuple[torch.dtype, str]:
     """The type of a model that computes in `precision` on this machine, and a sentence that says why.
 
     Args:
-        precision: `fp32`, `bf16`, or `auto`, which takes what is faster: on a GPU bf16 if its units have it; on a processor
-            a tenth of a second of products says it.
+        precision: `fp32`, `bf16`, `fp16`, or `auto`, which takes what is faster: on a GPU bf16 if its units have it, else
+            fp16; on a processor a tenth of a second of products says it.
         kind: the model's sizes.
     """
     if precision != "auto":
-        return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision], f"{precision}, as model.precision says"
+        return _TYPES[precision], f"{precision}, as model.precision says"
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name()
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16, f"bf16, for {name} has it"
-        return torch.float32, f"fp32, for {name} has no bf16"
+        return torch.float16, f"fp16, for {name} has no bf16"
     ratio = _product_seconds(torch.float32, kind.hidden_size) / _product_seconds(torch.bfloat16, kind.hidden_size)
     dtype, name = (torch.bfloat16, "bf16") if ratio >= _WORTH else (torch.float32, "fp32")
     return dtype, f"{name}, for a product in bf16 is {ratio:.1f} times as fast as in fp32 on this processor"

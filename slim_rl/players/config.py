@@ -70,9 +70,10 @@ class ModelConfig(Section):
     base: str = "tiny"
     """`tiny`, made from scratch by imitation; or a Hugging Face checkpoint with a chat template, by path or hub name; or
     a `.gguf` file, which is dequantised."""
-    precision: Literal["fp32", "bf16", "auto"] = "auto"
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
     """What a checkpoint computes in, in the local backend; its weights are trained in fp32. auto: bf16 on a GPU that has
-    it; on a processor what a short measurement finds faster. The tiny model always computes in fp32."""
+    it, else fp16; on a processor fp32 or bf16, whichever a short measurement finds faster. The tiny model always computes
+    in fp32."""
     layers: int = Field(4, ge=1)
     """Layers of the tiny model."""
     hidden_size: int = Field(128, ge=32)
@@ -104,8 +105,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_template_to_replace(self) -> "ModelConfig":
-        if self.base == "tiny" and self.precision == "bf16":
-            raise ValueError("model.precision bf16 is for checkpoints; the tiny model computes in fp32")
+        if self.base == "tiny" and self.precision in ("bf16", "fp16"):
+            raise ValueError(f"model.precision {self.precision} is for checkpoints; the tiny model computes in fp32")
         if self.chat_template and self.base == "tiny":
             raise ValueError("model.chat_template replaces that of a checkpoint; model.base tiny has one of its own")
         return self

@@ -129,7 +129,7 @@ async def imitate(
             if step == steps:
                 break
             weights.zero_grad()
-            loss = await backward(model, batches(step), most_tokens, least_length, team)
+            loss = await backward(weights, batches(step), most_tokens, least_length, team)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
             peak = config.learning_rate or (_LEARNING_RATE if held_out is None else _LEARNING_RATE_PRETRAINED)
@@ -159,9 +159,7 @@ def _optimizers(weights: Weights, pretrained: bool) -> list[torch.optim.Optimize
     return muon_and_adamw(weights, _LEARNING_RATE, decay, betas)
 
 
-async def backward(
-    model: PreTrainedModel, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team
-) -> float:
+async def backward(weights: Weights, trees: Sequence[Tree], max_tokens: int, least_length: float, team: Team) -> float:
     """Add the gradient of `imitation_loss` over the trees of the whole team, in passes of at most `max_tokens` padded tokens
     (but at least one tree) each; returns the loss.
 
@@ -180,8 +178,8 @@ async def backward(
     total = torch.zeros(())
     for part in filter(None, passes):
         await asyncio.sleep(0)  # here Ctrl-C is heard
-        loss = imitation_loss(model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
-        loss.backward()
+        loss = imitation_loss(weights.model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
+        weights.backward(loss)
         total += loss.detach().cpu()
     team.add([total])
     return float(total)

@@ -57,7 +57,7 @@ def check_trainable(
 ) -> None:
     """Check, before its weights are read, that a model can be trained on this machine.
 
-    A parameter takes 4 bytes (in bf16 2 more), those of a frozen copy, 4 for its gradient, 8 for AdamW's moments
+    A parameter takes 4 bytes (in bf16 2 more, in fp16 4), those of a frozen copy, 4 for its gradient, 8 for AdamW's moments
     (Muon: 4), and 8 for averages, which take the weights' place when they are evaluated; with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
     as long as its demonstrations, and are not counted.
 
@@ -77,6 +77,7 @@ def check_trainable(
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(kind).parameters())
     width, checkpointing = dtype.itemsize, train.gradient_checkpointing
     trained = 4 + 4 + (4 if train.optimizer == "muon" else 8) + width * (width < 4)
+    trained += 2 * (dtype == torch.float16)  # its gradient before it is known to be finite
     frozen = width * bool(train.kl_coefficient) + 8 * bool(train.averaging_decay)
     needed = parameters * (2 * width if train.lora else trained + frozen)
     if config:

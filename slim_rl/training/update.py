@@ -80,29 +80,10 @@ async def update(
             max_tokens = min(max_tokens, -(-_tokens(weighted) // team.size))
         for micro in team.share(list(_microbatches(weighted, max_tokens, shared_tokens)), _tokens):
             await asyncio.sleep(0)  # here Ctrl-C is heard
-            batch = _Batch.of(micro, model.device, shared_tokens)
-            logprobs, entropy = batch.logprobs(model, config.temperature)
-            old, gains = batch.old_logprobs, batch.advantages
-            if config.importance_cap:
-                gains = gains * (logprobs.detach() - old).exp().clamp(max=config.importance_cap)
-                old = logprobs.detach()
-            losses = policy_loss(logprobs, old, gains, config.clip_low, config.clip_high)
-            if config.kl_coefficient:
-                with torch.no_grad(), weights.reference() as reference:
-                    reference_logprobs, _ = batch.logprobs(reference, config.temperature)
-                kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
-                losses = losses + config.kl_coefficient * kl
-                totals["kl"] += float((kl.detach() * batch.weights).sum()) / config.minibatches
-            loss = (losses * batch.weights).sum()
-            loss.backward()
-            with torch.no_grad():
-                gap = (logprobs - batch.old_logprobs).abs()
-                ratio = (logprobs - old).exp()
-                outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
-                totals["loss"] += float(loss.detach()) / config.minibatches
-                totals["entropy"] += float((entropy * batch.weights).sum()) / config.minibatches
-                totals["clipped_fraction"] += float((outside * batch.weights).sum()) / config.minibatches
-                differences.append(gap.cpu())
+            sums, gap = _backward(config, weights, _Batch.of(micro, model.device, shared_tokens))
+            for name, value in sums.items():
+                totals[name] += value / config.minibatches
+            differences.append(gap)
         if not gaps:
             gaps = logprob_gaps(
                 await team.gather(torch.cat(differences).numpy()),
@@ -117,6 +98,29 @@ async def update(
         **{name: value if name == "grad_norm" else sum(p[name] for p in parts) for name, value in totals.items()},
         **gaps,
     }
+
+
+def _backward(config: TrainConfig, weights: Weights, batch: "_Batch") -> tuple[dict[str, float], torch.Tensor]:
+    """Add the gradient of a microbatch; returns metrics that are sums over it, and the gap of each sampled token."""
+    logprobs, entropy = batch.logprobs(weights.model, config.temperature)
+    old, gains = batch.old_logprobs, batch.advantages
+    if config.importance_cap:
+        gains = gains * (logprobs.detach() - old).exp().clamp(max=config.importance_cap)
+        old = logprobs.detach()
+    losses = policy_loss(logprobs, old, gains, config.clip_low, config.clip_high)
+    by_token = {"entropy": entropy}
+    if config.kl_coefficient:
+        with torch.no_grad(), weights.reference() as reference:
+            reference_logprobs, _ = batch.logprobs(reference, config.temperature)
+        by_token["kl"] = kl_estimate(logprobs, reference_logprobs, config.kl_estimator)
+        losses = losses + config.kl_coefficient * by_token["kl"]
+    loss = (losses * batch.weights).sum()
+    weights.backward(loss)
+    with torch.no_grad():
+        ratio = (logprobs - old).exp()
+        by_token["clipped_fraction"] = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+        sums = {name: float((values * batch.weights).sum()) for name, values in by_token.items()}
+        return {"loss": float(loss), **sums}, (logprobs - batch.old_logprobs).abs().cpu()
 
 
 def logprob_gaps(differences: Sequence[np.ndarray], limit: float, advice: str) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """The weights of a model in training: those that compute, those that optimizers change, and those that are sampled from."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -13,12 +14,16 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.model import cast
 from slim_rl.training.config import LoraConfig
 
+_FIRST_SCALE = 2.0**16
+"""As torch.amp.GradScaler's."""
+
 
 class Weights:
     """A model that is trained in place.
 
     In fp32 all three are the same. In a narrower type the model computes in that type, and each weight has a copy in fp32,
     which gathers the gradients and takes the optimizer's steps (Micikevicius et al. 2018, arXiv 1710.03740, section 3.1).
+    In fp16 the gradients are those of a multiple of the loss (section 3.2).
     With LoRA only the adapters are trained, and episodes are sampled from a copy into which they are merged.
 
     Args:
@@ -57,14 +62,34 @@ class Weights:
         self.frozen = copy.deepcopy(model) if reference and not lora else None
         """The model as it was before; None if nobody asks for it, or if the adapters alone have to be left out."""
         self._computing = computing if narrow else {}
+        self._scaled, self._scale = dtype == torch.float16, _FIRST_SCALE
         self._hooks = [
-            weight.register_post_accumulate_grad_hook(_gather_in(self.trained[name]))
+            weight.register_post_accumulate_grad_hook(partial(_gather, self.trained[name]))
             for name, weight in self._computing.items()
+            if not self._scaled  # then they are gathered once all are known to be finite
         ]
 
     def zero_grad(self) -> None:
         for weight in self.trained.values():
             weight.grad = None
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of `loss`. In fp16 its multiple is halved until no gradient is too large for the type; one that
+        never was finite stays so."""
+        if not self._scaled:
+            loss.backward()
+            return
+        while True:
+            (loss * self._scale).backward(retain_graph=True)
+            gradients = [weight.grad for weight in self._computing.values() if weight.grad is not None]
+            if self._scale == 1 or all(bool(gradient.isfinite().all()) for gradient in gradients):
+                break
+            self._scale /= 2
+            for weight in self._computing.values():
+                weight.grad = None
+        for name, weight in self._computing.items():
+            if weight.grad is not None:
+                _gather(self.trained[name], weight, 1 / self._scale)
 
     @torch.no_grad()
     def follow(self) -> None:
@@ -102,13 +127,11 @@ class Weights:
         self.follow()
 
 
-def _gather_in(master: Parameter) -> Callable[[torch.Tensor], None]:
-    def gather(weight: torch.Tensor) -> None:
-        assert weight.grad is not None
-        gradient, weight.grad = weight.grad.float(), None
-        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
-
-    return gather
+def _gather(master: Parameter, weight: torch.Tensor, factor: float = 1.0) -> None:
+    assert weight.grad is not None
+    gradient, weight.grad = weight.grad.float(), None
+    gradient = gradient if factor == 1 else gradient * factor
+    master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
 
 def check_peft() -> None:

@@ -74,7 +74,7 @@ def run(model, renderer, folder, games=("kuhn",), wrap=lambda engine: engine, pa
 def logprobs(model, trace):
     """Log-probs of the sampled tokens, one dialogue at a time."""
     ids, mask = torch.tensor([trace.token_ids]), torch.tensor(trace.loss_mask[1:], dtype=torch.bool)
-    return torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[mask, 0]
+    return torch.log_softmax(model(ids).logits[0, :-1].float(), -1).gather(1, ids[0, 1:, None])[mask, 0]
 
 
 def sampled_with(trace):

@@ -170,7 +170,7 @@ def test_a_batch_in_parts_gives_the_same_gradient(tokenizer, trees):
     for max_tokens, least_length in ((10**6, 0.0), (10**6, 0.8), (1, 0.8)):
         passes.clear()
         model.zero_grad()
-        asyncio.run(backward(model, different, max_tokens, least_length, Team()))
+        asyncio.run(backward(Weights(model), different, max_tokens, least_length, Team()))
         counts.append(len(passes))
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert counts[0] == 1 < counts[1] < counts[2] == len(different)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from slim_rl.core.errors import UserError
+from slim_rl.engines.model import choose
 from slim_rl.training.backend import make_optimizers
 from slim_rl.training.config import LoraConfig, TrainConfig
 from slim_rl.training.tiny import tiny_qwen
@@ -31,16 +32,17 @@ def trained(weights, sequences, **changes):
     return asyncio.run(update(config, weights, make_optimizers(config, weights), sequences))
 
 
-def test_bf16_takes_nearly_the_step_of_fp32_and_loses_no_small_one(model, sequences):
+@pytest.mark.parametrize(("dtype", "close"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)])
+def test_narrow_types_take_nearly_the_step_of_fp32_and_lose_no_small_one(model, sequences, dtype, close):
     """A step of 1e-6 is lost in a weight of bf16, and must not be lost in a hundred of them."""
     narrow, start = copy.deepcopy(model), model.lm_head.weight.clone()
-    wide, weights = Weights(model), Weights(narrow, torch.bfloat16)
-    assert narrow.dtype == torch.bfloat16 and all(w.dtype == torch.float32 for w in weights.trained.values())
+    wide, weights = Weights(model), Weights(narrow, dtype)
+    assert narrow.dtype == dtype and all(w.dtype == torch.float32 for w in weights.trained.values())
     assert all(
         b.dtype == torch.float32 for b in narrow.buffers()
     )  # in bf16 the angles of later positions would be wrong
     one, other = trained(wide, sequences, max_grad_norm=1e9), trained(weights, sequences, max_grad_norm=1e9)
-    assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=0.05)
+    assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=close)
 
     config = TrainConfig(learning_rate=1e-6, max_logprob_gap=100.0)
     optimizers = make_optimizers(config, weights)
@@ -50,6 +52,17 @@ def test_bf16_takes_nearly_the_step_of_fp32_and_loses_no_small_one(model, sequen
     moved = (weights.trained["lm_head.weight"] - before).abs().max()
     assert 5e-6 < float(moved.detach()) < 5e-5
     assert not torch.equal(start, before)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e3])
+def test_fp16_neither_loses_small_gradients_nor_overflows(model, sequences, size):
+    """Below 6e-8 a number of fp16 is 0, above 65,504 infinite; 65,536 times the largest of these gradients is 3e8."""
+    weights, gradients = Weights(copy.deepcopy(model), torch.float16), []
+    for one, name in ((Weights(model), "lm_head.weight"), (weights, "lm_head.weight")):
+        loss = -size * logprobs(one.model, sequences[0].trace).sum()
+        one.backward(loss)
+        gradients.append(one.trained[name].grad)
+    assert torch.allclose(*gradients, rtol=0.02, atol=0.002 * float(gradients[0].abs().max()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -144,3 +157,10 @@ def test_truncated_importance_weights_are_capped(model, sequences):
     ]
     assert norms[1]["grad_norm"] == pytest.approx(3 * norms[0]["grad_norm"], rel=1e-3)
     assert norms[0]["grad_norm"] > 0
+
+
+@pytest.mark.parametrize(("has_bf16", "type_"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_a_gpu_computes_in_the_narrow_type_that_it_has(model, monkeypatch, has_bf16, type_):
+    for name, value in (("is_available", True), ("get_device_name", "a card"), ("is_bf16_supported", has_bf16)):
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value, **_: value)
+    assert choose("auto", model.config)[0] == type_
