@@ -24,7 +24,7 @@ import torch
 from slim_rl.config import load_config
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
-from slim_rl.engines.model import load_gguf, load_model
+from slim_rl.engines.model import cast, load_gguf, load_model
 from slim_rl.games import load_games
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.collect import collect
@@ -131,10 +131,12 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16, help="dialogues of a game, which share its prompt")
     parser.add_argument("--prompt", type=int, help="tokens of a made-up prompt; without it games are played")
     parser.add_argument("--uneven", action="store_true", help="with --prompt: turns of 6 to 60 tokens")
+    parser.add_argument("--bf16", action="store_true", help="all of them in bf16")
     parser.add_argument("--rounds", type=int, default=3, help="the table shows their median (default: 3)")
     options = parser.parse_args()
     torch.set_num_threads(2)
     model, tokenizer = (load_gguf if options.model.suffix == ".gguf" else load_model)(options.model)
+    cast(model, torch.bfloat16 if options.bf16 else torch.float32)
     play = made_up(options, model.config.vocab_size) if options.prompt else from_games(options, tokenizer)
     engines = {
         "local engine": Recorded,

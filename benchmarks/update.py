@@ -29,7 +29,6 @@ from slim_rl.training.update import TrainedSequence, update
 from slim_rl.training.weights import Weights
 
 SAMPLED, HEARD, TURNS = 12, 20, (2, 7)
-LIKE_FOR_LIKE = {"bf16": False, "gradient_checkpointing": False}
 
 
 def make_sequences(model: PreTrainedModel, groups: int, samples: int, prompt: int) -> list[TrainedSequence]:
@@ -79,9 +78,9 @@ def clocks() -> np.ndarray:
 class Ours(TrainerCallback):
     """Takes our step before each of the trainer's, and measures both."""
 
-    def __init__(self, model: PreTrainedModel, sequences: list[TrainedSequence]):
-        self.config = TrainConfig(learning_rate=1e-6, max_logprob_gap=100)
-        self.weights, self.sequences = Weights(copy.deepcopy(model)), sequences
+    def __init__(self, model: PreTrainedModel, sequences: list[TrainedSequence], dtype: torch.dtype):
+        self.config = TrainConfig(average_over="tokens", learning_rate=1e-6, max_logprob_gap=100)
+        self.weights, self.sequences = Weights(copy.deepcopy(model), dtype), sequences
         self.optimizers = make_optimizers(self.config, self.weights)
         self.seconds, self.peer_seconds, self.metrics = [], [], []
 
@@ -107,7 +106,7 @@ def beside_trl(model, tokenizer, sequences, batch, rows: int, steps: int, settin
         def _generate_and_score_completions(self, _):
             return dict(batch)
 
-    ours, count = Ours(model, sequences), len(sequences)
+    ours, count = Ours(model, sequences, torch.bfloat16 if settings.get("bf16") else torch.float32), len(sequences)
     with tempfile.TemporaryDirectory() as folder:
         args = GRPOConfig(
             folder, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True, logging_steps=1,
@@ -140,6 +139,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=25, help="tokens")
     parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16], help="of TRL's micro-batches, each tried")
     parser.add_argument("--steps", type=int, default=3, help="measured, after a first one (default: 3)")
+    parser.add_argument("--bf16", action="store_true", help="products in bf16, TRL's by autocast")
     parser.add_argument("--defaults", action="store_true", help="TRL's own defaults, too: bf16 and checkpointing; slow")
     options = parser.parse_args()
     torch.set_num_threads(2)
@@ -152,7 +152,8 @@ def main() -> None:
     peak = gemm_flops()
     print(f"{len(sequences)} sequences, {tokens} tokens; TRL pads to {padded}")
     print(f"2048^3 product: {peak / 1e9:.0f} GFLOP/s", flush=True)
-    runs = [(f"TRL, {rows} rows", rows, LIKE_FOR_LIKE) for rows in options.rows]
+    alike = {"bf16": options.bf16, "gradient_checkpointing": False}
+    runs = [(f"TRL, {rows} rows", rows, alike) for rows in options.rows]
     for name, rows, settings in runs + [("TRL's defaults, 8 rows", 8, {})] * options.defaults:
         ours, first = beside_trl(model, tokenizer, sequences, batch, rows, options.steps + 1, settings)
         print(f"{name}: loss {first['loss']:.6f}, gradient norm {first['grad_norm']:.6f}; "

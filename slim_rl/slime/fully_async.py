@@ -5,6 +5,8 @@ step needs, waits for ever if episodes raise errors, and does not evaluate.
 """
 
 import asyncio
+import copy
+import threading
 from typing import Any
 
 from slime.rollout import sglang_rollout
@@ -33,10 +35,19 @@ def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: b
 
 class Players:
     """Play groups in SLIME's event loop, from rollout to rollout: as many at a time as a step needs. Each waits with its
-    group while as many others wait to be trained on."""
+    group while as many others wait to be trained on.
+
+    From SLIME 0.4 on, the data source saves with its own state what its consumers hold (`slime/data/data_source.py`): here
+    the groups that no rollout has returned, which a resumed training plays again.
+    """
 
     def __init__(self, args: Any, data_source: Any):
         self._args, self._source = args, data_source
+        self._taking = threading.Lock()  # the state is saved in another thread
+        self._taken: dict[int, Group] = {}
+        """By the index of its first sample, each group as it came from the data source."""
+        if hasattr(data_source, "register_consumer"):
+            data_source.register_consumer("slim_rl", self)
         self.played: asyncio.Queue[Group | Exception] = asyncio.Queue(args.rollout_batch_size)
         self.tasks = [asyncio.create_task(self._play()) for _ in range(args.rollout_batch_size)]
 
@@ -44,17 +55,51 @@ class Players:
         params = sglang_rollout.GenerateState(self._args).sampling_params
         try:
             while True:
-                groups = self._source.get_samples(1)
+                with self._taking:
+                    groups = self._source.get_samples(1)
+                    self._taken |= {_index(group): copy.deepcopy(group) for group in groups}
                 if not groups:
                     await asyncio.sleep(1)
                 for samples in groups:
                     group = await sglang_rollout.generate_and_rm_group(self._args, samples, params.copy())
                     if any(sample.status == Sample.Status.ABORTED for sample in flat(group)):
-                        self._source.add_samples([group])
+                        with self._taking:
+                            self._source.add_samples([group])
+                            del self._taken[_index(group)]
                     else:
                         await self.played.put(group)
         except Exception as error:
             await self.played.put(error)
+
+    async def next(self) -> Group:
+        """A group that was played. Raises whatever an episode raised."""
+        group = await self.played.get()
+        if isinstance(group, Exception):
+            raise group
+        del self._taken[_index(group)]
+        return group
+
+    def pause(self) -> bool:
+        """No group is taken until `resume`. Whether none was before."""
+        self._taking.acquire()
+        return False
+
+    def resume(self) -> None:
+        self._taking.release()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"groups": list(self._taken.values())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._source.add_samples(state["groups"])
+
+    def close(self) -> None:
+        """No-op: the process ends."""
+
+
+def _index(group: Group) -> int:
+    index: int = flat(group)[0].index
+    return index
 
 
 async def _rollout(args: Any, data_source: Any) -> RolloutFnTrainOutput:
@@ -64,12 +109,10 @@ async def _rollout(args: Any, data_source: Any) -> RolloutFnTrainOutput:
     groups: list[Group] = []
     drops = MetricGatherer()
     while len(groups) < args.rollout_batch_size:
-        group = await players.played.get()
-        if isinstance(group, Exception):
-            raise group
+        group = await players.next()
         outcome = call_dynamic_filter(keep, args, group)
         if outcome.keep:
             groups.append(group)
         else:
             drops.on_dynamic_filter_drop(outcome.reason)
-    return RolloutFnTrainOutput(samples=sorted(groups, key=lambda group: flat(group)[0].index), metrics=drops.collect())
+    return RolloutFnTrainOutput(samples=sorted(groups, key=_index), metrics=drops.collect())

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import pickle
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from slime.utils.types import Sample
 from slim_rl.core.errors import UserError
 from slim_rl.engines.engine import Generation
 from slim_rl.rollout.shards import read_episodes
+from slim_rl.slime.context import Context
 from tests.slime.support import QWEN, SGLangShaped, answering, data_source, end_episodes, slime_args
 
 GROUPS, SIZE = 4, 4
@@ -128,6 +130,24 @@ def check_tokens(sample, answers):
             place, parts = place + len(ids), parts + 1
         cut += parts > 1
     return cut
+
+
+def test_groups_in_play_are_saved_with_the_data_source_and_played_again(run, tokenizer):
+    source = data_source(args := run(SGLangShaped(tokenizer, 0)))
+    if not hasattr(source, "register_consumer"):
+        pytest.skip("SLIME saves them from 0.4 on")
+    play = load_function(args.rollout_function_path)
+    returned = {group[0].group_index for number in range(2) for group in play(args, number, source).samples}
+    saved = pickle.loads(pickle.dumps(source.state_dict()))
+    left = set(range(saved["sample_group_index"])) - returned
+    assert len(left) >= GROUPS
+    again = data_source(args)
+    again.load_state_dict(saved)
+    Context.of(args).players = None
+    end_episodes()
+    groups = play(args, 2, again).samples
+    assert {group[0].group_index for group in groups} <= left
+    assert all(sample.status == Sample.Status.COMPLETED for group in groups for sample in group)
 
 
 def test_what_ends_the_training_ends_it(run, tokenizer):
