@@ -92,8 +92,9 @@ class Recorder:
                 if hasattr(span, "update"):
                     span.update(build_sglang_meta_trace_attrs(answer["meta_info"]))
         except EngineFailed as error:
-            waited = time.monotonic() - started
-            silent = waited >= context.parameters.slime.retry_seconds and context.engine.answered < started
+            # A last wait, of at most a tenth, is not begun if it would end too late.
+            waited = time.monotonic() - started >= 0.9 * context.parameters.slime.retry_seconds
+            silent = waited and context.engine.answered < started
             if silent and not context.aborted:
                 raise UserError(f"SLIME's router or all engines behind it are gone: {error}.") from None
             raise
