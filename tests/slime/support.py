@@ -247,7 +247,12 @@ def slime(tokenizer, engine, folder=None, context_tokens=CONTEXT_TOKENS, **param
         {"games": {"matching": {"seating": ["policy", "scripted"]}}, "model": {"turn_tokens": TURN_TOKENS}}, parameters
     )
     state = engine.state = SimpleNamespace(tokenizer=tokenizer, aborted=False)
-    args = SimpleNamespace(rollout_max_context_len=context_tokens, state=state)
+    args = SimpleNamespace(
+        rollout_max_context_len=context_tokens,
+        state=state,
+        custom_reward_post_process_path="slim_rl.slime.groups.normalise_rewards",
+        custom_convert_samples_to_train_data_path=None,
+    )
     context = Context.of(args)
     context.parameters, context.engine, context.folder = RunParameters.model_validate(given), engine, folder
     with pytest.MonkeyPatch.context() as patch:

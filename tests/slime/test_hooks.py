@@ -304,7 +304,7 @@ def test_an_episode_that_its_partner_failed_is_played_again(tokenizer, tasks, pa
 
 
 REPLAYED = {"rollout_top_p": 0.9, "use_rollout_routing_replay": True, "num_layers": 2, "moe_router_topk": 1,
-            "num_experts": 4}  # fmt: skip
+            "num_experts": 1024}  # fmt: skip
 
 
 class Routing(SGLangShaped):
