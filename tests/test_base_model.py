@@ -88,9 +88,9 @@ def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, token
 def test_a_checkpoint_is_warm_started_if_asked_for(tmp_path, model, tokenizer, monkeypatch, run_stage):
     save_model(tmp_path / "mine", model, tokenizer)
     warm = {"checkpoint": True, "demonstrations": 12, "batch": 4}
-    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")}, warmstart=warm)
+    write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine"), "precision": "fp32"}, warmstart=warm)
     run_stage("base_model")
-    loaded, _ = load_model(base_model.OUTPUT)
+    loaded, _ = load_model(base_model.OUTPUT)  # in bf16 a norm may be rounded to what it was
     assert not any((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
     measured = pd.read_csv(base_model.OUTPUT / "warmstart.csv")
     assert measured["step"].tolist() == [0, 1, 2, 3] and "right_after_0" in measured
