@@ -40,6 +40,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@pytest.mark.slow
 def test_new_folders_and_comments_change_nothing_and_a_game_only_what_plays_it(tree):
     folder, listed = tree
     package = folder / "slim_rl"

@@ -345,6 +345,7 @@ def test_a_step_plays_at_once_what_filters_will_drop_but_not_where_that_may_be_p
         assert metrics["groups_dropped"] in (1, 2) and len(read_frame(step)) >= 3 * (2 + metrics["groups_dropped"])
 
 
+@pytest.mark.slow
 def test_what_a_step_trains_on_does_not_depend_on_how_many_groups_it_plays_at_once(model, renderer, tmp_path):
     """A run that is paid for plays no group that may be needless, so it plays in rounds."""
     losses, weights = [], []
@@ -450,6 +451,7 @@ class Down(Game):
         raise AssertionError
 
 
+@pytest.mark.slow
 def test_a_game_that_is_down_ends_the_training_in_a_sentence_and_disturbs_no_other_until_then(
     engine, renderer, tmp_path, monkeypatch
 ):

@@ -149,6 +149,7 @@ def imitating(config, tokenizer, renderer, some, folder, interrupted_at=None):
     return model, asyncio.run(imitate(config, Weights(model), batches, folder, held_out, checkpoint_steps=2))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_imitates_until_its_closings_are_right(tokenizer, renderer, some, tmp_path):
     config = WarmstartConfig(demonstrations=4000, batch=4, learning_rate=0.01, warmup_steps=2, stop_at=0.9)
     model, measured = imitating(config, tokenizer, renderer, some, tmp_path)

@@ -205,6 +205,7 @@ def test_whose_fault_an_error_is(base, taught, installed, version, error, kind, 
         asyncio.run(backend.load(None))
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_costs_its_episode_and_a_second_one_in_a_row_stops_the_run(base, taught, installed):
     server, over = installed(Server(taught)), threading.Event()
     backend = backend_of(base, deadline_seconds=4.0)

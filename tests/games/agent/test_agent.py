@@ -174,6 +174,7 @@ def test_a_client_reads_the_log_probs_that_are_trained_on(play, tokenizer):
         ("hostile", {"count": 2}, "completed", 1.0, ""),
     ],
 )
+@pytest.mark.slow
 def test_how_an_agent_ends(play, tokenizer, guest, options, status, reward, error):
     engine = Caller(tokenizer, 0, echo.SPOKEN)
     engine.max_context_tokens = options.pop("engine_tokens", engine.max_context_tokens)

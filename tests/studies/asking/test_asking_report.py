@@ -24,6 +24,7 @@ from stages.card import model_card
 from tests.studies.asking.made import AGENT, GAMES, PARTNER, Policy, game_of, play, sample, samples, turn, write
 from tests.studies.runs import report_on
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 PLAYED = Path("data/episodes/matching")
 GOLDEN = Path(__file__).with_name("golden.txt")
