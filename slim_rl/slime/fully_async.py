@@ -7,7 +7,9 @@ step needs, waits for ever if episodes raise errors, and does not evaluate.
 import asyncio
 import copy
 import threading
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from slime.rollout import sglang_rollout
 from slime.rollout.base_types import RolloutFnTrainOutput
@@ -19,7 +21,9 @@ from slime.utils.types import Sample
 from slim_rl.slime.context import Context
 from slim_rl.slime.samples import flat
 
+T = TypeVar("T")
 Group = list[Sample] | list[list[Sample]]
+_LOOK_SECONDS = 0.1
 
 
 def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
@@ -43,7 +47,7 @@ class Players:
 
     def __init__(self, args: Any, data_source: Any):
         self._args, self._source = args, data_source
-        self._taking = threading.Lock()  # the state is saved in another thread
+        self._changing, self._paused = threading.Lock(), False  # the state is saved in another thread
         self._taken: dict[int, Group] = {}
         """By the index of its first sample, each group as it came from the data source."""
         if hasattr(data_source, "register_consumer"):
@@ -55,21 +59,34 @@ class Players:
         params = sglang_rollout.GenerateState(self._args).sampling_params
         try:
             while True:
-                with self._taking:
-                    groups = self._source.get_samples(1)
-                    self._taken |= {_index(group): copy.deepcopy(group) for group in groups}
+                groups = await self._unpaused(self._take)
                 if not groups:
                     await asyncio.sleep(1)
                 for samples in groups:
                     group = await sglang_rollout.generate_and_rm_group(self._args, samples, params.copy())
                     if any(sample.status == Sample.Status.ABORTED for sample in flat(group)):
-                        with self._taking:
-                            self._source.add_samples([group])
-                            del self._taken[_index(group)]
+                        await self._unpaused(partial(self._give_back, group))
                     else:
                         await self.played.put(group)
         except Exception as error:
             await self.played.put(error)
+
+    def _take(self) -> list[Group]:
+        groups: list[Group] = self._source.get_samples(1)
+        self._taken |= {_index(group): copy.deepcopy(group) for group in groups}
+        return groups
+
+    def _give_back(self, group: Group) -> None:
+        self._source.add_samples([group])
+        del self._taken[_index(group)]
+
+    async def _unpaused(self, change: Callable[[], T]) -> T:
+        """`change()`, once the data source may be changed. Episodes go on meanwhile."""
+        while True:
+            with self._changing:
+                if not self._paused:
+                    return change()
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def next(self) -> Group:
         """A group that was played. Raises whatever an episode raised."""
@@ -80,12 +97,13 @@ class Players:
         return group
 
     def pause(self) -> bool:
-        """No group is taken until `resume`. Whether none was before."""
-        self._taking.acquire()
-        return False
+        """No group is taken or given back until `resume`; returns whether that was so already."""
+        with self._changing:
+            was_paused, self._paused = self._paused, True
+        return was_paused
 
     def resume(self) -> None:
-        self._taking.release()
+        self._paused = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"groups": list(self._taken.values())}

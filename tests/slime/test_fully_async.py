@@ -139,7 +139,11 @@ def test_groups_in_play_are_saved_with_the_data_source_and_played_again(run, tok
         pytest.skip("SLIME saves them from 0.4 on")
     play = load_function(args.rollout_function_path)
     returned = {group[0].group_index for number in range(2) for group in play(args, number, source).samples}
+    players = Context.of(args).players
+    assert not players.pause()  # as SLIME's manager does before it has the source save itself, which pauses, too
     saved = pickle.loads(pickle.dumps(source.state_dict()))
+    assert players.pause()
+    players.resume()
     left = set(range(saved["sample_group_index"])) - returned
     assert len(left) >= GROUPS
     again = data_source(args)
