@@ -121,9 +121,9 @@ def beside_trl(model, tokenizer, sequences, batch, rows: int, steps: int, settin
     return ours, trainer.state.log_history[0]
 
 
-def gemm_flops() -> float:
-    """Fp32 operations a second, the best of ten products of 2048 x 2048."""
-    matrix, seconds = torch.randn(2048, 2048), []
+def gemm_flops(dtype: torch.dtype) -> float:
+    """Operations a second, the best of ten products of 2048 x 2048."""
+    matrix, seconds = torch.randn(2048, 2048, dtype=dtype), []
     for _ in range(10):
         start = clocks()
         matrix @ matrix
@@ -149,7 +149,7 @@ def main() -> None:
     tokens, padded = sum(len(s.trace.token_ids) for s in sequences), batch["prompt_ids"].numel()
     padded += batch["completion_ids"].numel()
     flops = 6 * sum(p.numel() for p in model.get_decoder().layers.parameters()) * tokens
-    peak = gemm_flops()
+    peak = gemm_flops(torch.bfloat16 if options.bf16 else torch.float32)
     print(f"{len(sequences)} sequences, {tokens} tokens; TRL pads to {padded}")
     print(f"2048^3 product: {peak / 1e9:.0f} GFLOP/s", flush=True)
     alike = {"bf16": options.bf16, "gradient_checkpointing": False}

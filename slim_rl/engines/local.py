@@ -25,6 +25,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.engines.graphs import Graphs
+from slim_rl.engines.model import overflow_hint
 
 _KINDS = ("qwen2", "qwen3", "llama")
 _BRANCHING_ROPES = ("dynamic", "longrope")
@@ -119,9 +120,7 @@ class LocalEngine:
             tokens, logprobs = _draw(logits, temperatures, uniforms)
             for i, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
                 if not math.isfinite(logprob):
-                    overflow = " (if it overflows in fp16, take model.precision fp32)"
-                    overflow *= self.model.dtype == torch.float16
-                    raise Diverged(f"the model's log-probs are no finite numbers{overflow}")
+                    raise Diverged(f"the model's log-probs are no finite numbers{overflow_hint(self.model)}")
                 going[i].add(token, logprob)
                 if going[i].reason:
                     self._keep(going[i], cache, i)

@@ -203,6 +203,11 @@ def choose(precision: str, kind: PreTrainedConfig) -> tuple[torch.dtype, str]:
     return dtype, f"{name}, for a product in bf16 is {ratio:.1f} times as fast as in fp32 on this processor"
 
 
+def overflow_hint(model: PreTrainedModel) -> str:
+    """What else numbers that are not finite may mean."""
+    return " (if it overflows in fp16, take model.precision fp32)" if model.dtype == torch.float16 else ""
+
+
 @cache
 def _product_seconds(dtype: torch.dtype, size: int) -> float:
     """The least seconds of a product of such a model's sizes."""

@@ -50,7 +50,7 @@ class Players:
         self._changing, self._paused = threading.Lock(), False  # the state is saved in another thread
         self._taken: dict[int, Group] = {}
         """By the index of its first sample, each group as it came from the data source."""
-        if hasattr(data_source, "register_consumer"):
+        if hasattr(data_source, "consumers"):
             data_source.register_consumer("slim_rl", self)
         self.played: asyncio.Queue[Group | Exception] = asyncio.Queue(args.rollout_batch_size)
         self.tasks = [asyncio.create_task(self._play()) for _ in range(args.rollout_batch_size)]

@@ -181,6 +181,7 @@ async def backward(weights: Weights, trees: Sequence[Tree], max_tokens: int, lea
         loss = imitation_loss(weights.model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
         weights.backward(loss)
         total += loss.detach().cpu()
+        del loss  # in fp16 it holds its graph
     team.add([total])
     return float(total)
 

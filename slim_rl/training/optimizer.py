@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from slim_rl.core.errors import Diverged
+from slim_rl.engines.model import overflow_hint
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.weights import Weights
 
@@ -74,7 +75,7 @@ def descend(
     team.add_gradients(trained)
     norm = float(torch.nn.utils.clip_grad_norm_(trained, max_grad_norm))
     if not math.isfinite(norm):
-        raise Diverged(f"the gradient's norm is {norm}")
+        raise Diverged(f"the gradient's norm is {norm}{overflow_hint(weights.model)}")
     for optimizer in optimizers:
         optimizer.step()
     if not all(bool(weight.isfinite().all()) for weight in trained):

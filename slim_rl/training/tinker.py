@@ -307,14 +307,9 @@ class TinkerBackend:
         )
         clip = {"clip_low_threshold": 1 - config.clip_low, "clip_high_threshold": 1 + config.clip_high}
         self._afford(self._training_dollars(part))  # the base model may have been paid in between
-        paid = {"trained_tokens": _trained_tokens(part), "dollars": self._training_dollars(part)}
-        self.ledger.add(calls=1, **paid)
-        try:
-            # One after the other: SkyRL may take a step first that was sent along with its gradient.
-            output = await self._call(lambda: self._trainer.forward_backward(data, "ppo", clip))
-        except UserError:  # refused
-            self.ledger.add(**{name: -number for name, number in paid.items()})
-            raise
+        self.ledger.add(calls=1, trained_tokens=_trained_tokens(part), dollars=self._training_dollars(part))
+        # One after the other: SkyRL may take a step first that was sent along with its gradient.
+        output = await self._call(lambda: self._trainer.forward_backward(data, "ppo", clip))
         new, gaps = self._trained_logprobs(output, traces), dict[str, float]()
         if first:  # later ones differ because the weights have changed
             advice = "The server samples from other weights than it trains, or in another precision."

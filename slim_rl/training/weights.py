@@ -70,6 +70,7 @@ class Weights:
         ]
 
     def zero_grad(self) -> None:
+        self._scale = _FIRST_SCALE
         for weight in self.trained.values():
             weight.grad = None
 

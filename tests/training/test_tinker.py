@@ -237,16 +237,6 @@ def test_a_failed_step_is_taken_again_from_the_last_state(base, taught, tmp_path
     assert train(base, tmp_path / "failed")[0] == whole[0]
 
 
-def test_a_refused_step_is_not_in_the_bill(base, taught, tmp_path, installed, whole):
-    server = installed(Server(taught))
-    server.failures["forward_backward"] = fail_with(StatusError(402, "billing"))
-    ledger = Ledger(None, whole[1].price, "train")
-    with pytest.raises(UserError, match="no credit left"):
-        train(base, tmp_path, ledger=ledger)
-    sampled = ledger.totals["prompt_tokens"] * 0.2 + ledger.totals["completion_tokens"] * 0.6
-    assert ledger.totals["dollars"] == pytest.approx(sampled / 1e6) and sampled > 0 == ledger.totals["trained_tokens"]
-
-
 def test_a_finished_training_is_exported_again_when_the_server_has_forgotten_it(base, taught, tmp_path, installed):
     """After a change of code, say, and a week."""
     server = installed(Server(taught))
