@@ -149,7 +149,7 @@ def test_an_update_has_the_loss_and_the_gradient_norm_of_the_local_backend(serve
     (stored,) = tmp_path.rglob("adapter_model.safetensors")
     weights, matrices = Weights(copy.deepcopy(taught), lora=LoraConfig(rank=16, alpha=32)), load_file(stored)
     weights.load({n: matrices["base_model.model." + n.replace(".default", "")] for n in weights.trained})
-    for _ in range(3):
+    for _ in range(5):
         batch = []
         for n in range(6):
             ids = torch.randint(3, 300, (40,), generator=drawn).tolist()

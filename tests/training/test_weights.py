@@ -65,7 +65,16 @@ def test_fp16_neither_loses_small_gradients_nor_overflows(model, sequences, size
     assert torch.allclose(*gradients, rtol=0.02, atol=0.002 * float(gradients[0].abs().max()))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_fp16_takes_the_step_of_fp32_with_its_layers_checkpointed(model, sequences, lora):
+    norms = [
+        trained(Weights(copy.deepcopy(model), dtype, lora), sequences, gradient_checkpointing=True)["grad_norm"]
+        for dtype in (torch.float32, torch.float16)
+    ]
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_adapters_alone_are_trained_and_the_sampler_has_them_merged(model, sequences, dtype):
     trace, base = sequences[0].trace, copy.deepcopy(model)
     weights = Weights(model, dtype, LORA, reference=True)
