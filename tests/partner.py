@@ -22,7 +22,7 @@ class PartnerServer:
     def start_over(self, *arguments: str) -> None:
         """With these arguments, and with counts from 0."""
         body = json.dumps(arguments).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/options", body)).close()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/options", body), timeout=60).close()
 
     def counts(self) -> dict:
         with urllib.request.urlopen(f"{self.url}/counts") as reply:
