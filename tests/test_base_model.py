@@ -77,6 +77,14 @@ def write(tmp_path, monkeypatch, **changes):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(miniature(**changes)))
 
 
+def test_a_tiny_model_knows_the_words_of_its_game_alone(tokenizer, demonstrations, shown):
+    told = [message.text for said in demonstrations for i in range(len(said.observations)) for message in said.read(i)]
+    spoken = [text for said in demonstrations for text in (*said.turns, *filter(None, said.closings))]
+    known = " ".join([*told, *spoken, *shown.words, "user", "assistant"])
+    words = [piece.strip() for piece in tokenizer.get_vocab() if piece.strip().isalpha()]
+    assert [word for word in words if word not in known] == []
+
+
 def test_a_checkpoint_given_by_its_path_is_the_base_model(tmp_path, model, tokenizer, monkeypatch, run_stage):
     save_model(tmp_path / "mine", model, tokenizer)
     write(tmp_path, monkeypatch, model={"base": str(tmp_path / "mine")})

@@ -59,9 +59,13 @@ class Renderer:
         self._call, self._call_end = around
         self.stop_token_ids = chat.stop_token_ids
         """A turn ends with one of these. The first one closes a turn that was cut."""
-        prompt = self._decode(chat.opening([{"role": "user", "content": "Hello"}]))
-        self._begun = in_thought(prompt.rpartition("Hello")[2])
         self._opening = lru_cache(_OPENINGS)(self._render)
+
+    @cached_property
+    def _begun(self) -> bool:
+        """Whether the prompt begins a thought."""
+        prompt = self._decode(self._format.opening([{"role": "user", "content": "Hello"}]))
+        return in_thought(prompt.rpartition("Hello")[2])
 
     @cached_property
     def call_token_ids(self) -> tuple[int, ...]:
