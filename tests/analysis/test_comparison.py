@@ -21,7 +21,7 @@ def run(name, seed, reward, selection="stakes", outcome="supported"):
 
 RUNS = [
     run("seed-1", 1, 0.98),
-    run("trap", 0, 0.90, "dialop", "gains without asking"),
+    run("trap", 0, 0.90, "dialop", "gain not shown to come from asking"),
     run("seed-0", 0, 0.96),
     run("seed-2", 2, 1.0),
 ]

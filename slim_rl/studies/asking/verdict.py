@@ -21,7 +21,7 @@ from slim_rl.studies.asking.evidence import Evidence
 
 Outcome = Literal[
     "supported", "learnt how many and not which", "learnt to ask and not what", "no better than a rule",
-    "asks more without gain", "gains without asking", "not supported", "nothing to learn",
+    "asks more without gain", "gain not shown to come from asking", "not supported", "nothing to learn",
     "invalid test: the boards leak", "too little data",
 ]  # fmt: skip
 
@@ -113,7 +113,8 @@ def _conclusion(
 ) -> tuple[Outcome, str]:
     if not all(criterion.met for criterion in requirements):
         if e.gain.low > 0:
-            return "gains without asking", f"Not supported: {_earns_otherwise(e, asks_more)}. {_numbers(e)}"
+            text = f"Not supported: {_earns_otherwise(e, asks_more)}. {_numbers(e)}"
+            return "gain not shown to come from asking", text
         if asks_more:
             return "asks more without gain", f"Not supported: asks more without gain. {_numbers(e)}"
         return "not supported", f"Not supported: it neither asks nor earns clearly more. {_numbers(e)}"
@@ -171,14 +172,16 @@ def _asking_is_why(e: Evidence, asks_more: bool) -> Criterion:
 
 def _earns_otherwise(e: Evidence, asks_more: bool) -> str:
     """Why a model that earns more has not shown that asking is the reason."""
-    transplanted = not math.isnan(e.asks.mean)
+    transplanted, enough = not math.isnan(e.asks.mean), CRITERIA.min_share * e.transplanted.mean
     if transplanted and not e.asks.low > 0:
-        return "gains without asking"
+        if e.asks.mean < enough:
+            return "gains without asking"
+        return "too few boards were played again to show that asking is why (studies.asking.transplant_games)"
     if e.more.high < 0:
         return "it gains by asking less"
     if not transplanted and not asks_more:
         return "gains without asking"
-    if e.asks.mean < CRITERIA.min_share * e.transplanted.mean:
+    if e.asks.mean < enough:
         return "most of the gain comes without asking"
     if not e.pays.low > 0:
         return "it gains by its questions, but by too little to beat a player that asks nothing"

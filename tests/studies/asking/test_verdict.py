@@ -79,9 +79,9 @@ DEAR = LARGE | {"patience": None, "question_price": (1, 6)}
         # The base model plays the same if it is not allowed to stop.
         (PATIENT, Policy(0.5), Policy(9), "no better than a rule", {}),
         (PATIENT, Policy(0.5), Policy(9, careless=0.75), "asks more without gain", {}),
-        (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gains without asking", {}),
-        (PRICED, Policy(9), Policy(0.3), "gains without asking", {}),
-        (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gains without asking", {}),  # twice almost nothing
+        (PATIENT, Policy(1.5, careless=0.6), Policy(1.5), "gain not shown to come from asking", {}),
+        (PRICED, Policy(9), Policy(0.3), "gain not shown to come from asking", {}),
+        (FREE, Policy(0.02, careless=0.5), Policy(0.1), "gain not shown to come from asking", {}),  # hardly asks
         (PATIENT, SELDOM, Policy(0.5, careless=0.12), "not supported", {}),
         (TOO_DEAR, SELDOM, NEVER, "nothing to learn", {}),
         (SEES_ALL, SELDOM, NEVER, "nothing to learn", {}),
@@ -117,6 +117,13 @@ def test_pooled_the_run_is_the_unit(run):
     assert judge(apart).outcome == "asks more without gain"
 
 
+GOOD = {
+    **dict.fromkeys(("gain", "pays", "regret", "over_asking_on", "choice", "transplanted", "asks", "worth"), 0.1),
+    **dict(follows=0.5, rank_unknown=0.6, games=200, rank=0.6, leak=0.0, useful_trained=2.0, more=1.0),
+    "truncated_base": 0.0,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changed", "outcome", "met"),
     [
@@ -132,25 +139,29 @@ def test_pooled_the_run_is_the_unit(run):
         ({"follows": math.nan, "rank": 0.5}, "learnt to ask and not what", "111 10"),
         ({"choice": math.nan, "rank": 0.5}, "learnt how many and not which", "111 110"),
         ({"rank": 0.5}, "learnt how many and not which", "111 110"),
-        ({"pays": 0.0}, "gains without asking", "101 111"),
-        ({"pays": 0.0, "asks": 0.001}, "gains without asking", "100 111"),
-        ({"useful_trained": 0.4}, "gains without asking", "101 111"),
-        ({"worth": 0.0}, "gains without asking", "110 111"),
-        ({"pays": 0.0, "asks": math.nan, "worth": math.nan}, "gains without asking", "101 111"),
-        ({"more": 0.1, "asks": math.nan, "worth": math.nan}, "gains without asking", "110 111"),
-        ({"more": -1.0, "asks": math.nan, "worth": math.nan}, "gains without asking", "110 111"),
+        ({"pays": 0.0}, "gain not shown to come from asking", "101 111"),
+        ({"pays": 0.0, "asks": 0.001}, "gain not shown to come from asking", "100 111"),
+        ({"useful_trained": 0.4}, "gain not shown to come from asking", "101 111"),
+        ({"worth": 0.0}, "gain not shown to come from asking", "110 111"),
+        ({"pays": 0.0, "asks": math.nan, "worth": math.nan}, "gain not shown to come from asking", "101 111"),
+        ({"more": 0.1, "asks": math.nan, "worth": math.nan}, "gain not shown to come from asking", "110 111"),
+        ({"more": -1.0, "asks": math.nan, "worth": math.nan}, "gain not shown to come from asking", "110 111"),
     ],
 )  # fmt: skip
 def test_the_headline_denies_no_criterion_that_is_met(changed, outcome, met):
     """It earns more, it asks, asking is why; it beats a rule, follows the limits, chooses."""
-    better = dict.fromkeys(
-        ("gain", "pays", "regret", "over_asking_on", "room", "choice", "transplanted", "asks", "worth"), 0.1
-    )
-    one = better | dict(follows=0.5, rank_unknown=0.6, games=200, rank=0.6, leak=0.0, useful_trained=2.0, more=1.0)
-    found = judge(pooled_evidence([{**one, "truncated_base": 0.0, **changed, "room": room} for room in (0.1, 0.11)]))
+    found = judge(pooled_evidence([{**GOOD, **changed, "room": room} for room in (0.1, 0.11)]))
     assert found.outcome == outcome
     assert [criterion.met for criterion in found.criteria] == [sign == "1" for sign in met if sign != " "]
     assert ("kind" in found.text) == ("rank_unknown" in changed)
+
+
+def test_a_wide_interval_does_not_say_that_the_gain_comes_without_asking():
+    few, none = (
+        judge(pooled_evidence([{**GOOD, "room": 0.1, "asks": 0.0}, {**GOOD, "room": 0.11, "asks": asks}])).text
+        for asks in (0.2, -0.2)
+    )
+    assert "too few boards" in few and "gains without asking" in none
 
 
 @pytest.mark.parametrize(("limit", "parameters"), [("patience", PATIENT), ("price", PRICED)])
