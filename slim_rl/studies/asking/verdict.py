@@ -176,7 +176,7 @@ def _earns_otherwise(e: Evidence, asks_more: bool) -> str:
     if transplanted and not e.asks.low > 0:
         if e.asks.mean < enough:
             return "gains without asking"
-        return "too few boards were played again to show that asking is why (studies.asking.transplant_games)"
+        return "too few boards or runs to show that asking is why (studies.asking.transplant_games)"
     if e.more.high < 0:
         return "it gains by asking less"
     if not transplanted and not asks_more:
