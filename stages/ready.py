@@ -7,9 +7,9 @@ from pathlib import Path
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Purpose
+from slim_rl.core.game import Purpose, Task
 from slim_rl.core.parameters import Section, flat
-from slim_rl.games import load_games
+from slim_rl.games import NamedGame, load_games
 from slim_rl.runtime.code import module_file, parsed
 from slim_rl.runtime.imports import folders_in, function_at
 from slim_rl.studies import PARTS, parameters_of, study_module
@@ -31,7 +31,9 @@ def check(config: Config) -> None:
     purposes: tuple[Purpose, ...] = ("train", "evaluate")
     for game, purpose in product(games.values(), purposes):
         # The first task: a file that it comes from is read, a server asked.
-        next(iter(game.taskset.tasks(purpose, 1)), None)
+        task = next(iter(game.taskset.tasks(purpose, 1)), None)
+        if task is not None:
+            check_players(game, task)
     for name in (config.train.advantage, *config.train.filters):
         if ":" in name:
             function_at(name)
@@ -53,6 +55,15 @@ def check(config: Config) -> None:
         from slim_rl.training.tinker import TinkerServer  # loads torch
 
         asyncio.run(TinkerServer(config.tinker_server).check())
+
+
+def check_players(game: NamedGame, task: Task) -> None:
+    """Check that the game has every player that its seating names."""
+    for seat, name in zip(game.taskset.seats, game.parameters.seating, strict=True):
+        if name.startswith("service:"):
+            game.chat_rules(name, seat)
+        elif name != "policy" and not name.startswith("checkpoint:"):
+            game.player(name, game.load(task), seat, seed=0)
 
 
 def check_study(name: str) -> None:

@@ -31,6 +31,10 @@ def workspace(tmp_path, monkeypatch):
         "from slim_rl.games import kuhn\nfrom slim_rl.games.kuhn import Parameters\n"
         "def taskset(*given):\n    made = kuhn.taskset(*given)\n    made.study = 'league'\n    return made\n"
     )
+    (tmp_path / "mute.py").write_text(
+        "from slim_rl.games import kuhn\nfrom slim_rl.games.kuhn import Parameters\n"
+        "def taskset(*given):\n    made = kuhn.taskset(*given)\n    made.chat_rules = lambda seat: None\n    return made\n"
+    )
     (tmp_path / "league").mkdir()
     (tmp_path / "league/parameters.py").write_text("from slim_rl.studies.accuracy.parameters import Parameters\n")
     (tmp_path / "league/plan.py").write_text("def other(): ...\n")
@@ -50,6 +54,8 @@ CASES = {
     "checkpoint": ({**GAME, "model": {"base": "models/no/such"}}, "models/no/such"),
     "gguf": ({**GAME, "model": {"base": "no_such.gguf"}}, "no_such.gguf"),
     "opponent": ({"games": {"kuhn": {"seating": ["policy", "checkpoint:./no_such"]}}}, "./no_such"),
+    "player": ({"games": {"kuhn": {"seating": ["policy", "partner"]}}}, "The game kuhn cannot seat partner"),
+    "rules for a chat model": ({**SERVED, "games": {"mute": SERVED["games"]["kuhn"]}}, "mute has no rules for a chat model"),
     "file": ({"games": {"execution": {"file": "data/no_such.jsonl"}}}, "data/no_such.jsonl"),
     "line of a file": ({"games": {"execution": {"file": "broken.jsonl"}}}, "broken.jsonl, line 1"),
 }  # fmt: skip

@@ -5,8 +5,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Game, Task, Taskset
+from slim_rl.core.game import ChatRules, Game, Task, Taskset
 from slim_rl.core.parameters import GameParameters
+from slim_rl.core.player import Player
 from slim_rl.runtime.imports import module_of
 
 
@@ -21,6 +22,19 @@ class NamedGame(NamedTuple):
         game = self.taskset.load(task)
         _derived(self.name, type(game), Game, "Game or TextGame")
         return game
+
+    def player(self, name: str, game: Game, seat: str, seed: int) -> Player:
+        """A player without a model; raises UserError if the game has none of this name."""
+        try:
+            return self.taskset.player(name, game, seat, seed)
+        except ValueError as error:
+            raise UserError(f"The game {self.name} cannot seat {name}: {str(error).removesuffix('.')}.") from None
+
+    def chat_rules(self, name: str, seat: str) -> ChatRules:
+        """The rules for a chat model; raises UserError if the game has none."""
+        if (rules := self.taskset.chat_rules(seat)) is None:
+            raise UserError(f"The game {self.name} has no rules for a chat model, so {name} cannot play it.")
+        return rules
 
 
 def game_parameters(name: str, values: Any) -> GameParameters:

@@ -104,7 +104,9 @@ class Seating:
         def take(seat: str) -> Player:
             name = seating[base_seat(seat)]
             seed = seed_of(self.seed, request.episode_id, seat)
-            return self.makers.get(name, _scripted(name))(Seat(seat, game, of, request, seed))
+            if (maker := self.makers.get(name)) is not None:
+                return maker(Seat(seat, game, of, request, seed))
+            return of.player(name, game, seat, seed)
 
         players = _Players(take)
         for seat in seats:
@@ -147,9 +149,7 @@ def service_makers(names: set[str], services: Services) -> dict[str, PlayerMaker
         def make(seat: Seat) -> Player:
             from slim_rl.players.chat_player import ChatPlayer
 
-            rules = seat.of.taskset.chat_rules(seat.name)
-            if rules is None:
-                raise UserError(f"The game {seat.of.name} has no rules for a chat model, so {name} cannot play it.")
+            rules = seat.of.chat_rules(name, seat.name)
             return rules.around(ChatPlayer(service, rules.system, rules.repair, seat.seed))
 
         return make
@@ -177,13 +177,3 @@ def checkpoint_makers(
             rules = PolicyRules(renderer, config.turn_tokens, temperature)
             makers[name] = rules.maker(LocalEngine(model, turn=turn), trained=False)
     return makers
-
-
-def _scripted(name: str) -> PlayerMaker:
-    def make(seat: Seat) -> Player:
-        try:
-            return seat.of.taskset.player(name, seat.game, seat.name, seat.seed)
-        except ValueError as error:
-            raise UserError(f"The game {seat.of.name} cannot seat {name}: {str(error).removesuffix('.')}.") from None
-
-    return make
