@@ -102,7 +102,7 @@ class TrainConfig(Section):
     """What has equal weight in the loss: every episode, whose seats are averaged together (GRPO), or every token (DAPO)."""
     microbatch_tokens: int | None = Field(None, ge=1)
     """Padded tokens in one forward and backward pass. It bounds memory and changes only the last digits. null: what the
-    model's sizes allow in 3 GB, at most 2,048; on a GPU in a quarter of its memory, at most 16,384."""
+    model's sizes allow in 1.25 GB, at most 2,048; on a GPU in a quarter of its memory, at most 16,384."""
     gradient_checkpointing: bool = False
     """Compute the activations of a layer again in the backward pass, which saves memory where sequences are long and
     takes a third longer. Disables prompt sharing. For the local backend."""
