@@ -1,19 +1,19 @@
 """Command lines: every entry point has --help, rejects unknown arguments, and reports a user's error in a sentence."""
 
 import argparse
-import ctypes
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from slim_rl.core.errors import UserError
+from slim_rl.runtime.heap import share_freed_memory
 
 
 def run_stage(main: Callable[[], object], description: str | None) -> None:
     """Run an entry point that takes no arguments."""
     argument_parser(description).parse_args()
-    _share_freed_memory()
+    share_freed_memory()
     with told_in_a_sentence():
         main()
 
@@ -40,13 +40,6 @@ def told_in_a_sentence() -> Iterator[None]:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("Interrupted. Finished work is kept; the same command continues from there.")
-
-
-def _share_freed_memory() -> None:
-    """Have one malloc arena for all threads. A stage samples in other threads than it trains in, and glibc would keep what each
-    frees for that thread alone, which for SmolLM2 is 1 to 2 GB."""
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(-8, 1)  # M_ARENA_MAX in glibc's malloc.h
 
 
 def _interrupt(*_: object) -> None:

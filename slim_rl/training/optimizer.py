@@ -8,6 +8,7 @@ import torch
 
 from slim_rl.core.errors import Diverged
 from slim_rl.engines.model import overflow_hint
+from slim_rl.runtime.heap import return_freed_memory
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.weights import Weights
 
@@ -81,6 +82,7 @@ def descend(
     if not all(bool(weight.isfinite().all()) for weight in trained):
         raise Diverged("a weight is no finite number")
     weights.follow()
+    return_freed_memory()
     return norm
 
 

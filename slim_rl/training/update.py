@@ -219,8 +219,10 @@ class _Batch(NamedTuple):
         """Log-prob of each sampled token under `model`, given all before it, and the entropy of the
         distribution that it was drawn from, without gradient; both (sampled tokens,) float32."""
         hidden = following(model.get_decoder(), self.shared, self.ids)
-        logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float() / temperature
+        # In place, because a row has a number for each entry of the vocabulary.
+        logits = model.lm_head(hidden[:, :-1][self.sampled[:, 1:]]).float().div_(temperature)
         logprobs = torch.log_softmax(logits, dim=-1)
+        del logits
         with torch.no_grad():
-            entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+            entropy = -logprobs.exp().mul_(logprobs).sum(dim=-1)
         return logprobs.gather(1, self.ids[self.sampled][:, None])[:, 0], entropy
