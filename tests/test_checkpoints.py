@@ -42,6 +42,7 @@ def test_a_checkpoint_of_any_family_is_trained_and_evaluated(family, tmp_path, m
             "base": str(chat_checkpoint(tmp_path / "given", family)),
             "turn_tokens": 6,
             "system_prompt": "Guess!",
+            "precision": "fp32",
         },
         "train": {"steps": 2, "games_per_step": 2, "samples_per_game": 4, "learning_rate": 0.001},
     }

@@ -13,8 +13,8 @@ from slim_rl.engines.model import opening
 from slim_rl.training.config import TrainConfig
 
 ACTIVATIONS_GIGABYTES = 1.25
-"""For a forward and backward pass. Larger ones are slower, too: SmolLM2's update takes a seventh longer with 2,048 tokens than with
-1,024. Fixed, because another number of tokens changes the last digits of the weights."""
+"""For a forward and backward pass; larger ones are no faster on a processor. Fixed, because another number of tokens changes the
+last digits of the weights."""
 MAX_TOKENS = 2048
 """On a processor more only adds padding: sequences of unlike lengths are in one pass."""
 MAX_TOKENS_GPU = 16_384
