@@ -2,11 +2,12 @@
 
 import asyncio
 import math
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 from slim_rl.config import Config
-from slim_rl.core.errors import UserError
+from slim_rl.core.errors import EpisodeFailed, UserError
 from slim_rl.core.game import Purpose, Task
 from slim_rl.core.parameters import Section, flat
 from slim_rl.games import NamedGame, load_games
@@ -63,7 +64,8 @@ def check_players(game: NamedGame, task: Task) -> None:
         if name.startswith("service:"):
             game.chat_rules(name, seat)
         elif name != "policy" and not name.startswith("checkpoint:"):
-            game.player(name, game.load(task), seat, seed=0)
+            with suppress(EpisodeFailed):  # such a task is the run's to count
+                game.player(name, game.load(task), seat, seed=0)
 
 
 def check_study(name: str) -> None:

@@ -15,6 +15,9 @@ from slim_rl.training.config import TrainConfig
 ACTIVATIONS_GIGABYTES = 1.25
 """For a forward and backward pass; larger ones are no faster on a processor. Fixed, because another number of tokens changes the
 last digits of the weights."""
+TAKEN_FOR_KEPT = 2.4
+"""Bytes that a pass takes on a processor for each one of activations that it keeps, with its temporaries and what malloc and oneDNN
+hold back. Measured with SmolLM2."""
 MAX_TOKENS = 2048
 """On a processor more only adds padding: sequences of unlike lengths are in one pass."""
 MAX_TOKENS_GPU = 16_384
@@ -84,7 +87,8 @@ def check_trainable(
     if config:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         tokens = fitting_tokens(kind, checkpointing, dtype, device)
-        needed += min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
+        kept = min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
+        needed += kept * (TAKEN_FOR_KEPT if device.type == "cpu" else 1)
     free = free_bytes() if free is None else free
     if needed > free:
         raise UserError(
