@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -43,7 +45,10 @@ def check(config: Config) -> None:
             from slim_rl.rollout.rewards import find_reward  # its libraries take a second
 
             find_reward(parameters.reward_function)
-    check_checkpoints(config)
+    if named := checkpoints(config):
+        # In another process, because this one waits for the whole run and would keep the memory that torch takes.
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
+            apart.submit(check_checkpoints, config, named).result()
     budgets = [service.max_cost_dollars for service in config.services.values()]
     if config.train.backend == "tinker":
         budgets.append(config.tinker.max_cost_dollars)
@@ -87,8 +92,12 @@ def check_study(name: str) -> None:
             raise UserError(f"The module {module} of the study {name} has no {' and no '.join(missing)}.")
 
 
-def check_checkpoints(config: Config) -> None:
-    """Check that checkpoints are there, and that this machine has the memory to train one."""
+def checkpoints(config: Config) -> list[str]:
+    """The checkpoints that a run needs, those of frozen players last.
+
+    Raises:
+        UserError: one is not there.
+    """
     frozen = [name.removeprefix("checkpoint:") for name in sorted(config.players) if name.startswith("checkpoint:")]
     named = [*([] if config.model.base == "tiny" else [config.model.base]), *frozen]
     for name in named:
@@ -96,41 +105,45 @@ def check_checkpoints(config: Config) -> None:
         on_the_hub = name.count("/") < 2 and not name.startswith((".", "~", "/")) and path.suffix != ".gguf"
         if not (path.exists() or on_the_hub):
             raise UserError(f"There is no checkpoint {name}.")
-    if named:
-        from slim_rl.engines.local import check_kind  # loads torch
-        from slim_rl.engines.model import check_weights, checkpoint_config, choose, load_tokenizer
-        from slim_rl.players.renderer import renderer_of
-        from slim_rl.training.memory import check_trainable
-        from slim_rl.training.weights import check_peft
+    return named
 
-        kinds = {name: checkpoint_config(name) for name in named}
-        for name in named:
-            for parameter, value in flat(kinds[name].to_dict()):
-                if isinstance(value, float) and not math.isfinite(value):
-                    raise UserError(f"config.json of {name} says that {parameter} is {value}, which is no number.")
-        base, local = config.model.base, config.train.backend == "local"
-        for name in named:
-            if Path(name).is_dir():
-                tokenizer = load_tokenizer(name)
-                renderer_of(config.model, tokenizer)
-                ids = tokenizer.get_vocab().values()
-                if len({*ids}) < len(ids):
-                    raise UserError(f"The tokenizer of {name} is damaged: several of its tokens have the same id.")
-                if (size := max(ids) + 1) > kinds[name].vocab_size:
-                    raise UserError(
-                        f"The tokenizer of {name} has {size} tokens, but its model only {kinds[name].vocab_size}; remove "
-                        "those that were added to it, or save a model that knows them (resize_token_embeddings)."
-                    )
-                if list(Path(name).glob("*.safetensors*")):
-                    check_weights(Path(name))
-            if local or name in frozen:
-                check_kind(kinds[name])
-        if base != "tiny" and config.warmstart.checkpoint:
-            dtype, _ = choose(config.model.precision, kinds[base])
-            check_trainable(base, kinds[base], dtype=dtype)
-        if base != "tiny" and local:
-            dtype, why = choose(config.model.precision, kinds[base])
-            print(f"Precision: {why}.")
-            if config.train.lora:
-                check_peft()
-            check_trainable(base, kinds[base], config.train, dtype=dtype)
+
+def check_checkpoints(config: Config, named: list[str]) -> None:
+    """Check that checkpoints can be used, and that this machine has the memory to train one. Loads torch."""
+    from slim_rl.engines.local import check_kind
+    from slim_rl.engines.model import check_weights, checkpoint_config, choose, load_tokenizer
+    from slim_rl.players.renderer import renderer_of
+    from slim_rl.training.memory import check_trainable
+    from slim_rl.training.weights import check_peft
+
+    kinds = {name: checkpoint_config(name) for name in named}
+    for name in named:
+        for parameter, value in flat(kinds[name].to_dict()):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"config.json of {name} says that {parameter} is {value}, which is no number.")
+    base, local = config.model.base, config.train.backend == "local"
+    for name in named:
+        if Path(name).is_dir():
+            tokenizer = load_tokenizer(name)
+            renderer_of(config.model, tokenizer)
+            ids = tokenizer.get_vocab().values()
+            if len({*ids}) < len(ids):
+                raise UserError(f"The tokenizer of {name} is damaged: several of its tokens have the same id.")
+            if (size := max(ids) + 1) > kinds[name].vocab_size:
+                raise UserError(
+                    f"The tokenizer of {name} has {size} tokens, but its model only {kinds[name].vocab_size}; remove "
+                    "those that were added to it, or save a model that knows them (resize_token_embeddings)."
+                )
+            if list(Path(name).glob("*.safetensors*")):
+                check_weights(Path(name))
+        if local or f"checkpoint:{name}" in config.players:
+            check_kind(kinds[name])
+    if base != "tiny" and config.warmstart.checkpoint:
+        dtype, _ = choose(config.model.precision, kinds[base])
+        check_trainable(base, kinds[base], dtype=dtype)
+    if base != "tiny" and local:
+        dtype, why = choose(config.model.precision, kinds[base])
+        print(f"Precision: {why}.")
+        if config.train.lora:
+            check_peft()
+        check_trainable(base, kinds[base], config.train, dtype=dtype)

@@ -411,7 +411,7 @@ def _used(place: Path) -> Any:
 
     elsewhere = {"backend": "slime"}  # without the trial of this machine's memory and precision
     parameters = {"games": {"calculator": {}}, "model": {"base": str(place)}, "train": elsewhere}
-    check_checkpoints(Config.model_validate(parameters))
+    check_checkpoints(Config.model_validate(parameters), [str(place)])
     model, tokenizer = load_model(place)
     opening = _opening(tokenizer)
     with torch.no_grad():

@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -99,10 +101,25 @@ def test_a_checkpoint_that_cannot_be_used_is_refused_in_a_sentence_before_it_is_
     change(checkpoint)
     config = Config(games={"kuhn": {"seating": ["policy", "policy"]}}, model={"base": str(checkpoint)})
     with pytest.raises(UserError, match=sentence.replace("(", "\\(").replace(")", "\\)")) as error:
-        ready.check(config)
+        ready.check_checkpoints(config, [str(checkpoint)])
         base_model.copy_given(config)
         load_model(base_model.OUTPUT)
     assert "\n" not in str(error.value)
+
+
+def test_the_process_that_waits_for_a_run_does_not_keep_the_memory_that_its_checks_take(checkpoint):
+    changed("config.json", rms_norm_eps=float("nan"))(checkpoint)
+    program = f"""
+import sys
+from slim_rl.config import Config
+from stages import ready
+try:
+    ready.check(Config(games={{"kuhn": {{"seating": ["policy", "policy"]}}}}, model={{"base": {str(checkpoint)!r}}}))
+except ready.UserError as error:
+    print(error, "torch" in sys.modules)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "rms_norm_eps is nan" in said and said.endswith("False\n")
 
 
 def test_a_checkpoint_whose_generation_settings_contradict_each_other_can_be_saved(checkpoint):

@@ -84,17 +84,17 @@ def test_a_model_too_large_for_the_memory_is_refused_without_reading_its_weights
     monkeypatch.setattr(memory, "free_bytes", lambda: 40_000_000_000)
     config = Config.model_validate({**GAME, "model": {"base": str(folder)}, **changes})
     if named is None:
-        ready.check(config)
+        ready.check_checkpoints(config, [str(folder)])
     else:
         with pytest.raises(UserError, match=named):
-            ready.check(config)
+            ready.check_checkpoints(config, [str(folder)])
 
 
 def test_what_a_gguf_file_needs_is_told(workspace, monkeypatch):
     (workspace / "mine.gguf").touch()
     monkeypatch.setattr(engines_model, "_GGUF_NEEDS", {"no_such_package": "gguf==1.0"})
     with pytest.raises(UserError, match=r"pip install gguf==1\.0"):
-        ready.check(Config.model_validate({**GAME, "model": {"base": "mine.gguf"}}))
+        ready.check_checkpoints(Config.model_validate({**GAME, "model": {"base": "mine.gguf"}}), ["mine.gguf"])
 
 
 def test_the_module_of_a_user_that_fails_is_a_sentence(workspace):
