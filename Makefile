@@ -9,6 +9,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 VARIABLES := PROFILE SET DVC_ARGS PYTHON YES PAID SLIME_DIR MEGATRON_DIR SGLANG_DIR CONTROLS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 $(foreach name,$(filter-out $(VARIABLES) MAKE%,$(GIVEN)),$(error there is no variable $(name); there are $(VARIABLES)))
+INSTALLED = .venv/installed$(if $(findstring smollm2,$(PROFILE)),-gguf)
 SETTINGS = $(if $(SET),--set '$(subst ','\'',$(SET))')
 
 .PHONY: help repro real test quick test-slime slime-dir test-tinker seeds controls compare lint serve clean
@@ -20,7 +21,7 @@ help:
 
 # The pipeline, from nothing to reports/report.html. A profile of conf/, parameters and arguments for `dvc repro`:
 #     make repro PROFILE=kuhn SET="train.steps=10 games.kuhn.max_turns=6" DVC_ARGS="--force train"
-repro: .venv/installed
+repro: $(INSTALLED)
 	python -m stages.run $(PROFILE) $(SETTINGS) --dvc="$(DVC_ARGS)"
 
 # A pretrained model on two cores without a GPU: warm start, GRPO and report. It goes on where it was stopped.
@@ -101,7 +102,7 @@ clean: .venv/installed
 CONTROLS = control-ignorant control-sees-all control-price control-leak
 
 # More evidence than one run: five seeds. Each takes as long as `make repro`.
-seeds: .venv/installed
+seeds: $(INSTALLED)
 	for seed in 0 1 2 3 4; do python -m stages.run $(PROFILE) --set seed=$$seed $(SETTINGS) \
 		--experiment $(addsuffix -,$(PROFILE))seed-$$seed || exit 1; done
 

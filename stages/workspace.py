@@ -52,6 +52,7 @@ def composed_run(profile: str | None = None, settings: Mapping[str, Any] | None 
     if found := os.environ.get(RUN_VARIABLE):
         if not RUN.exists() or not RUN.samefile(found):  # in an experiment's own folder
             write_text(RUN, Path(found).read_text(encoding="utf-8"))
+            link_files(load_config(), Path(found).parent)
         yield load_config()
         return
     values = composed(profile, settings)
@@ -63,3 +64,11 @@ def composed_run(profile: str | None = None, settings: Mapping[str, Any] | None 
         yield config
     finally:
         del os.environ[RUN_VARIABLE]
+
+
+def link_files(config: Config, workspace: Path) -> None:
+    """Link the files that the parameters name and that git, which makes an experiment's folder, has not brought there."""
+    for path in ready.files(config):
+        if not (path.is_absolute() or path.exists()) and (workspace / path).exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(workspace / path)

@@ -170,6 +170,17 @@ def test_an_experiment_leaves_unfinished_work_and_paid_replies_in_the_workspace(
     assert (workspace / ".work/services/partner").is_dir() and (workspace / ".work/train/0123").is_dir()
 
 
+def test_an_experiment_finds_a_checkpoint_that_git_does_not_know(workspace, monkeypatch):
+    (workspace / "mine/model").mkdir(parents=True)
+    (workspace / "mine/model/config.json").touch()
+    monkeypatch.setattr(stages.workspace.ready, "check", lambda config: None)
+    with composed_run(settings={"model.base": "mine/model"}):
+        (workspace / "experiment").mkdir()
+        monkeypatch.chdir(workspace / "experiment")  # as DVC starts its stages
+        with composed_run():
+            assert Path("mine/model/config.json").is_file()
+
+
 SURROUNDINGS = {
     "no git": ("mkdir .dvc", [], "is no git repository.* core.no_scm true"),
     "no commit": ("git init -q", ["--experiment", "a"], "needs a commit .* git says: fatal"),

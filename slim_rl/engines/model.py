@@ -46,7 +46,7 @@ def checkpoint_folder(name: str, weights: bool = True) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         try:
-            kinds = ["*.json", "*.txt", "*.jinja", *["*.safetensors"] * weights]
+            kinds = ["*.json", "*.txt", "*.jinja", "README.md", *["*.safetensors"] * weights]
             folder = Path(snapshot_download(name, allow_patterns=kinds))
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+from huggingface_hub import ModelCard
 
 from slim_rl.analysis.comparison import grouped, render
 from slim_rl.core.errors import UserError
@@ -53,6 +54,15 @@ def test_shares_are_of_the_games_that_ended_from_each_seat(reports, metrics):
     never = table.loc["trained", "random", "second"]
     assert never["lost"] == 0 and 0.05 < never["lost_high"] < 0.1  # never in 50 games is not never
     assert metrics["trained"]["scripted"]["first"]["reward"] == 0
+
+
+def test_the_model_card_has_the_reward_against_each_opponent_from_each_seat(reports):
+    card = ModelCard.load(reports / "model-card.md")
+    assert (
+        "| trained, scripted player, first | 0.000 | " in card.text
+        and "| base, random play, first | -1.000 | " in card.text
+    )
+    assert [result.metric_value for result in card.data.eval_results] == [1, 1, 0, 0]
 
 
 def test_several_runs_are_compared_by_opponent_and_seat(metrics, tmp_path):

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from huggingface_hub import ModelCard
 from PIL import Image
 
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
+from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.shards import read_episodes, write_shard
 from slim_rl.studies.asking.boards import sample_of_dialogues, typical_board
 from slim_rl.studies.asking.measures import read_sample
@@ -112,7 +114,7 @@ def test_metrics(metrics):
     assert {"humans", "bayes"} == metrics["human_boards"].keys()
 
 
-def test_the_card_of_the_model_has_what_the_hub_reads(run, metrics):
+def test_the_card_of_the_model_has_what_the_hub_reads(run, metrics, tmp_path):
     card = ModelCard.load(run / "reports/model-card.md")
     [result] = card.data.eval_results
     assert result.metric_value == round(metrics["trained"]["reward"], 4) and card.data.library_name == "transformers"
@@ -120,6 +122,10 @@ def test_the_card_of_the_model_has_what_the_hub_reads(run, metrics):
     assert metrics["verdict"] in card.text and f"| base | {metrics['base']['reward']:.3f} | " in card.text
     named = Config(model={"base": "Qwen/Qwen3-0.6B"}, games=GAMES)
     assert "\nbase_model: Qwen/Qwen3-0.6B\n" in model_card(named, {"matching": metrics}, "")
+    (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    own = model_card(named.model_copy(update={"model": ModelConfig(base=str(tmp_path))}), {"matching": metrics}, "")
+    assert "\nlicense: apache-2.0\n" in own and "its licence, apache-2.0, holds" in own
+    assert yaml.safe_load(own.split("```yaml")[1].split("```")[0])["model"] == {"base": str(tmp_path)}
 
 
 def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
