@@ -27,7 +27,7 @@ from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.together import together
 from slim_rl.studies import load_study
 from stages.evaluate import evaluation_folder, evaluations, missing
-from stages.workspace import composed_run, sole_run
+from stages.workspace import composed_run, sole_run, sole_stage
 
 BATCHES_AT_ONCE, BATCH_TRIES = 4, 5
 _NAMED = 20  # missing episodes that a message names
@@ -54,7 +54,7 @@ def play_evaluation(
     """
     log = get_run_logger()
     try:
-        with sole_run(log.info), composed_run(profile, parameters) as config:
+        with sole_run(log.info), sole_stage(), composed_run(profile, parameters) as config:
             if config.evaluate.server:
                 raise UserError(
                     "The flow play_evaluation plays several series at once, but evaluate.server holds one "

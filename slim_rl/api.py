@@ -51,7 +51,7 @@ class Policy:
 
     @classmethod
     def load(cls, checkpoint: str | Path, precision: str = "fp32", **options: Any) -> "Policy":
-        """A checkpoint in this process, which computes in `precision`: fp32, bf16, or auto, as `model.precision`.
+        """A checkpoint in this process, which computes in `precision`, as `model.precision`.
 
         Raises:
             UserError: there is none, or it is of a kind that is not supported.

@@ -31,12 +31,14 @@ from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.weights import Weights
 from stages.dependencies import parameters_of_the_run, training_work
+from stages.workspace import sole_stage
 
 OUTPUT = Path("models/base")
 HELD_OUT, APART = 64, 16  # demonstrations to measure on; neighbours have the same number of turns
 TOKENIZER_GAMES = 512  # of each game; enough for every phrase to occur
 
 
+@sole_stage()
 def main() -> None:
     config = parameters_of_the_run()
     if config.model.base == "tiny":

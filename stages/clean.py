@@ -16,7 +16,7 @@ from slim_rl.players.services import ledgers
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import work_root
 from slim_rl.runtime.journal import read_lines
-from stages.workspace import LOCK, sole_run
+from stages.workspace import LOCK, sole_run, sole_stage
 
 EXPERIMENTS = Path(".dvc/tmp/exps/standalone")  # as DVC names it
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--yes", action="store_true", help="remove it")
     parser.add_argument("--paid", action="store_true", help="with --yes, remove also the replies of paid services")
     options = parser.parse_args()
-    with told_in_a_sentence(), sole_run(print):  # no run is in progress
+    with told_in_a_sentence(), sole_run(print), sole_stage():  # nothing is in progress
         entries = list(unfinished())
         staying = [entry for entry in entries if has_replies(entry.path) and not options.paid]
         removable = [entry for entry in entries if entry not in staying]
@@ -55,7 +55,7 @@ def unfinished() -> Iterator[Entry]:
     """A line for each stage's run in .work, each other file there, and each folder of an experiment."""
     parts = [part for path in work_root().glob("*") for part in (path.glob("*") if path.is_dir() else [path])]
     for part in [*sorted(parts), *sorted(EXPERIMENTS.glob("tmp*"))]:
-        if part != LOCK:
+        if part.suffix != LOCK.suffix:
             files = [file for file in [part, *part.rglob("*")] if file.is_file()]
             size = sum(file.stat().st_size for file in files)
             dollars = sum(_dollars(file) for file in files if file.suffix == ".jsonl")

@@ -21,12 +21,14 @@ from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.studies import load_study, parameters_of
 from stages.dependencies import lines, parameters_of_the_run
 from stages.services import services_of
+from stages.workspace import sole_stage
 
 GAMES, EPISODES = Path("data/games"), Path("data/episodes")
 CHECKPOINTS = {"base": Path("models/base"), "trained": Path("models/trained")}
 SNAPSHOTS = Path("models/snapshots")
 
 
+@sole_stage()
 def main() -> None:
     config = parameters_of_the_run()
     run_as_team(partial(evaluate, config), config.playing_processes)

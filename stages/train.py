@@ -48,6 +48,7 @@ from slim_rl.training.tinker import TinkerBackend
 from slim_rl.training.weights import Weights
 from stages.dependencies import parameters_of_the_run, training_work, values
 from stages.services import services_of
+from stages.workspace import sole_stage
 
 GAMES, BASE = Path("data/games"), Path("models/base")
 TRAINED, SNAPSHOTS = Path("models/trained"), Path("models/snapshots")
@@ -57,6 +58,7 @@ Games = Mapping[str, NamedGame]
 Tasks = Mapping[str, Sequence[Task]]
 
 
+@sole_stage()
 def main() -> None:
     """Check everything first, train, and only then replace the results of the last run."""
     config = parameters_of_the_run()

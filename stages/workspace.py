@@ -9,6 +9,7 @@ from typing import Any
 
 from slim_rl.config import PATH, RUN, Config, checked, composed, load_config
 from slim_rl.core.errors import UserError
+from slim_rl.runtime.code import work_root
 from slim_rl.runtime.files import write_text
 from stages import ready
 from stages.dependencies import RUN_VARIABLE, write_run
@@ -18,24 +19,39 @@ LOCK = Path(".work/run.lock")
 
 @contextmanager
 def sole_run(log: Callable[[str], None]) -> Iterator[int]:
-    """Wait until no other run uses the workspace; yields the lock's file descriptor.
-
-    The operating system holds the lock. Child processes that inherit the descriptor hold it too, so it ends with
-    the last of them, however they end.
+    """Wait until no other run uses the workspace; yields the lock's file descriptor, see `_held`.
 
     Raises:
         UserError: the folder cannot be written.
     """
+    with _held(LOCK, lambda: log(f"Another run uses the workspace {Path.cwd()}; waiting for it to end.")) as lock:
+        yield lock
+
+
+@contextmanager
+def sole_stage() -> Iterator[None]:
+    """Wait until no other stage plays or trains here. DVC does not pass the lock of the run on to its stages, and may be killed
+    while a stage still waits for replies that are paid for."""
+    with _held(
+        work_root() / "stage.lock", lambda: print("A stage of an earlier run is still at work; waiting for it to end.")
+    ):
+        yield
+
+
+@contextmanager
+def _held(path: Path, before_waiting: Callable[[], None]) -> Iterator[int]:
+    """The operating system holds the lock. Child processes that inherit the descriptor hold it too, so it ends with
+    the last of them, however they end."""
     try:
-        LOCK.parent.mkdir(exist_ok=True)
-        opened = LOCK.open("w")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("w")
     except OSError as error:
         raise UserError(f"The folder {Path.cwd()} cannot be written: {error.strerror}.") from None
     with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log(f"Another run uses the workspace {Path.cwd()}; waiting for it to end.")
+            before_waiting()
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
 

@@ -76,11 +76,18 @@ def test_a_wrong_parameter_is_named_and_the_last_run_stays(parameters, named):
     assert (RUN.read_text(), Path("data/code/train.txt").read_text()) == before
 
 
-def test_a_second_run_waits_for_the_first(workspace):
-    code = "import stages.workspace as w\nwith w.sole_run(print): pass"
-    with sole_run(print):
+@pytest.mark.parametrize(
+    ("lock", "told"),
+    [
+        ("sole_run(print)", "Another run uses the workspace"),
+        ("sole_stage()", "A stage of an earlier run is still at work"),
+    ],
+)
+def test_a_second_run_or_stage_waits_for_the_first(workspace, lock, told):
+    code = f"import stages.workspace as w\nwith w.{lock}: pass"
+    with eval(f"stages.workspace.{lock}"):
         second = subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True)
-        assert second.stdout.readline().startswith("Another run uses the workspace")
+        assert second.stdout.readline().startswith(told)
         assert second.poll() is None
     assert second.wait(timeout=60) == 0
     second.stdout.close()

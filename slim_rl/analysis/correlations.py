@@ -126,22 +126,15 @@ class QuestionReward:
         numbers = [f"{one.pearson.mean:+z.2f} {where}" for one, where in places if math.isfinite(one.pearson.mean)]
         if not numbers:
             return f"{noun.capitalize()}s or rewards never differ, so there is nothing to correlate."
-        beside = f"{within.slope.mean:+.3f} reward ({within.slope.low:+.3f} to {within.slope.high:+.3f})"
-        if _clear(within.slope) and _clear(across.slope) and abs(within.slope.mean) < abs(across.slope.mean) / 2:
-            says = (
-                f"much of it is the {self.task} and not the {noun}: on the same {self.task} one more {noun} goes with "
-                f"{beside}, over held-out games with {across.slope.mean:+.3f}"
-            )
-        elif _clear(within.slope):
-            says = (
-                f"the {self.task} does not explain it: on the same {self.task}, too, one more {noun} goes with {beside}"
-            )
+        same = f"on the same {self.task} one more {noun} goes with {_worth(within)}"
+        over = f", over held-out games with {_worth(across)}" if _clear(across.slope) else ""
+        if _clear(within.slope):
+            opposite = over and within.slope.mean * across.slope.mean < 0
+            says = f"the {self.task} {'turns it around' if opposite else 'does not explain it all'}: {same}{over}"
         elif _clear(across.slope) or _clear(steps.slope):
-            says = f"they do not show that a {noun} pays: " + (
-                f"on the same {self.task} one more {noun} goes with {beside}"
-                if math.isfinite(within.slope.low)
-                else f"no episodes of the same {self.task} were compared"
-            )
+            compared = math.isfinite(within.slope.low)
+            none_compared = f"no episodes of the same {self.task} were compared"
+            says = f"they do not show that a {noun} pays: {same if compared else none_compared}"
         else:
             says = f"nowhere do games with more {noun}s clearly earn more or less"
         return f"{noun.capitalize()}s and reward correlate by {', '.join(numbers)}; {says}. {self.cause}".rstrip()
@@ -240,6 +233,10 @@ def _bins(rows: pd.DataFrame) -> Iterator[dict[str, float]]:
 
 def _clear(one: Estimate) -> bool:
     return one.low > 0 or one.high < 0
+
+
+def _worth(one: Correlation) -> str:
+    return f"{one.slope.mean:+.3f} reward ({one.slope.low:+.3f} to {one.slope.high:+.3f})"
 
 
 def with_calls_as_questions(rows: pd.DataFrame) -> pd.DataFrame:

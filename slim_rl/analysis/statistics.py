@@ -17,6 +17,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 RESAMPLES = 2000
 SEED = 0
+MIN_TASKS = 20
+"""With fewer tasks a bootstrap interval is too narrow: one of 4 tasks misses the truth in 15% of cases, one of 12 in 8%."""
 WINDOW = 5
 """Training steps pooled for one point of a curve, itself in the middle."""
 MAX_UNITS = 4096
@@ -158,6 +160,25 @@ def rank_correlation(episodes: pd.DataFrame, x: str, y: str) -> float:
     if len(rows) < 3 or (rows.nunique() < 2).any():
         return math.nan
     return float(stats.spearmanr(rows[x], rows[y]).statistic)
+
+
+def rank_correlation_difference(a: pd.DataFrame, b: pd.DataFrame, x: str, y: str) -> Estimate:
+    """By how much Spearman's rank correlation of two columns in `a` exceeds that in `b`, over the games that are in both. A
+    column that does not vary follows nothing: its correlation is 0."""
+    means = [episodes.groupby("game_id", observed=True)[[x, y]].mean().dropna() for episodes in (a, b)]
+    games = means[0].index.intersection(means[1].index)
+    values = [one.loc[games].to_numpy(float).T for one in means]
+    drawn = np.random.default_rng(SEED).integers(len(games), size=(RESAMPLES, len(games)))
+    after, before = (_rank_correlations(one[:, None, :]) for one in values)
+    resampled = [_rank_correlations(one[:, drawn]) for one in values]
+    return interval(float(after[0] - before[0]), resampled[0] - resampled[1], len(games))
+
+
+def _rank_correlations(values: np.ndarray) -> np.ndarray:
+    """Of the rows of two matrices (2, rows, games)."""
+    x, y = (ranks - ranks.mean(axis=1, keepdims=True) for ranks in stats.rankdata(values, axis=2))
+    spread = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return np.divide((x * y).sum(axis=1), spread, out=np.zeros_like(spread), where=spread > 0)  # type: ignore[no-any-return]
 
 
 # Over training. ----------------------------------------------------------------------------------------

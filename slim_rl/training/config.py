@@ -107,7 +107,8 @@ class TrainConfig(Section):
     """Compute the activations of a layer again in the backward pass, which saves memory where sequences are long and
     takes a third longer. Disables prompt sharing. For the local backend."""
     checkpoint_minutes: float = Field(0.0, ge=0)
-    """Minutes between checkpoints, at least; 0: after each step. A checkpoint is three times as large as the model."""
+    """Minutes between checkpoints, at least; 0: after each step. A checkpoint has 12 bytes for each weight
+    that is trained."""
     snapshot_every: int | None = Field(None, ge=1)
     """Steps between frozen copies of the policy, from the first step on. They are evaluated."""
     wandb_project: str | None = None

@@ -24,6 +24,13 @@ PLAYERS = {  # calls and reward of each episode; what the arms earn
     "learns": {"base": (0.1, 0.1), "trained": (1.0, 1.0), "guesses": (0, 0.0), "forbidden": 0.0},
     "gains otherwise": {"base": (0.1, 0.1), "trained": (1.0, 1.0), "guesses": (0, 0.0), "forbidden": 0.9},
     "calls for nothing": {"base": (0.1, 0.5), "trained": (2.0, 0.5), "guesses": (0, 0.0), "forbidden": 0.5},
+    "uses answers better": {
+        "base": (1.0, 0.5),
+        "trained": (2.0, 0.9),
+        "guesses": (0, 0.0),
+        "forbidden": 0.3,
+        "made": 0.5,
+    },
     "control": {"base": (0.7, 0.6), "trained": (0.05, 1.0), "guesses": (0, 0.0), "forbidden": 1.0},
     "few": {"base": (0.1, 0.1), "trained": (1.0, 1.0), "guesses": (0, 0.0), "forbidden": 0.0},
 }
@@ -47,7 +54,8 @@ def run(request, tmp_path):
     for player in ("base", "trained", "guesses"):
         write(data / "held-out" / player, episodes(player, *given[player], tasks))
     for model in ("base", "trained"):
-        for arm, reward in (("forbidden", given["forbidden"]), ("forced-1", 0.9)):
+        made = given.get("made", 0.9) if model == "base" else 0.9
+        for arm, reward in (("forbidden", given["forbidden"]), ("forced-1", made)):
             series = f"intervention/{model}-{arm}"
             write(data / series, episodes(model, 0, reward, tasks, "intervention"))
     write(tmp_path / "data/rollouts", episodes("policy", 0.5, 0.5, 8, "train"))
@@ -59,6 +67,7 @@ def run(request, tmp_path):
 def test_the_verdict(run):
     outcome = {
         "learns": "supported", "gains otherwise": "gains without calling", "control": "gains without calling",
+        "uses answers better": "gains without calling",
         "calls for nothing": "calls more without gain", "few": "too little data",
     }  # fmt: skip
     assert run.metrics["outcome"] == outcome[run.name] and run.metrics["verdict"] in run.html

@@ -17,12 +17,14 @@ TRUTHS = {  # what a call and the task add to the reward; what of the task the n
     "calls cause reward": (0.05, 0.0, 0.0),
     "the task causes both": (0.0, 0.1, 1.0),
     "both": (0.02, 0.1, 1.0),
+    "calls cost, and the task pays them back": (-0.02, 0.15, 1.0),
     "neither": (0.0, 0.0, 0.0),
 }
 SAYS = {
-    "calls cause reward": "the task does not explain it: on the same task, too, one more call goes with",
+    "calls cause reward": "the task does not explain it all: on the same task one more call goes with +0.05",
     "the task causes both": "they do not show that a call pays: on the same task one more call goes with",
-    "both": "much of it is the task and not the call: on the same task one more call goes with",
+    "both": "the task does not explain it all: on the same task one more call goes with +0.02",
+    "calls cost, and the task pays them back": "the task turns it around: on the same task one more call goes with -0.0",
     "neither": "nowhere do games with more calls clearly earn more or less",
 }
 

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isnan
 from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import WINDOW, Estimate, as_metrics, estimate, share, step_estimates
+from slim_rl.analysis.statistics import MIN_TASKS, WINDOW, Estimate, as_metrics, estimate, share, step_estimates
 from slim_rl.evaluation.base_and_trained import MODELS, BaseAndTrained, Row, read_players
 from slim_rl.evaluation.study import Report, Results
 from slim_rl.rollout.shards import read_dialogues, shards
@@ -90,7 +89,7 @@ class Accuracy(BaseAndTrained):
         if self.collapsed:
             return "collapsed"
         gain = self.difference("pass_rate")
-        if isnan(gain.low):
+        if gain.games < MIN_TASKS:
             return "too little data"
         return "improved" if gain.low > 0 else "worse" if gain.high < 0 else "no change shown"
 
@@ -105,7 +104,7 @@ class Accuracy(BaseAndTrained):
         gain, (low, high) = self.difference("pass_rate"), (f"{self.rate[model].mean:.1%}" for model in MODELS)
         difference = f"a difference of {gain.text('+.3f')} over {gain.games} held-out tasks."
         return {
-            "too little data": f"Too little data: the models share {gain.games} held-out tasks.",
+            "too little data": f"Too little data: the models share {gain.games} held-out tasks; {MIN_TASKS} are needed for a verdict.",
             "improved": f"Training raises the pass rate from {low} to {high}, {difference}",
             "worse": f"Training lowers the pass rate from {low} to {high}, {difference}",
             "no change shown": f"It is not shown that training changes the pass rate: {low} before, {high} after, {difference}",

@@ -7,7 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from slim_rl.analysis.statistics import Estimate, as_metrics, estimate, paired_difference, pooled, unknown
+from slim_rl.analysis.statistics import (
+    Estimate,
+    as_metrics,
+    estimate,
+    paired_difference,
+    pooled,
+    rank_correlation_difference,
+    unknown,
+)
 from slim_rl.studies.asking.parameters import ASKS_ON, ASKS_PLANNED, ASKS_UNKNOWN
 from slim_rl.studies.asking.transplant import Transplant
 
@@ -59,7 +67,7 @@ class Evidence:
     transplanted: Estimate
     """`gain` on the boards of the transplant, like the two below."""
     asks: Estimate
-    """The base model with the trained model's questions, less free play."""
+    """The base model with the trained model's questions less the same with its own; it has to propose after both."""
     worth: Estimate
     """The trained model in free play less the same forbidden to ask."""
 
@@ -127,17 +135,10 @@ def _follows(base: pd.DataFrame, trained: pd.DataFrame) -> Estimate:
     varied = [name for name in ("patience", "price") if name in trained and trained[name].nunique() > 1]
     if not varied:
         return unknown()
-    after, before = (_with_agreement(episodes, varied[0]) for episodes in (trained, base))
-    return paired_difference(after, before, "agreement")
-
-
-def _with_agreement(episodes: pd.DataFrame, limit: str) -> pd.DataFrame:
-    """Spearman's rank correlation is a mean over games; `agreement` is what each contributes to it."""
-    ranks = episodes[["question_count", limit]].rank()
-    asked, limits = (ranks[name] - ranks[name].mean() for name in ranks)
-    spread = float(asked.std(ddof=0) * limits.std(ddof=0))  # who always asks for the same number follows nothing
-    agreement = asked * limits / spread if spread else 0.0 * asked
-    return episodes.assign(agreement=-agreement if limit == "price" else agreement)
+    # More patience, more questions; a higher price, fewer.
+    after, before = (episodes.assign(price=-episodes["price"]) if varied[0] == "price" else episodes
+                     for episodes in (trained, base))  # fmt: skip
+    return rank_correlation_difference(after, before, varied[0], "question_count")
 
 
 def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:

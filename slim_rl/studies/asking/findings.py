@@ -18,6 +18,7 @@ from slim_rl.analysis.statistics import (
     paired_difference,
     rank_correlation,
     step_estimates,
+    unknown,
 )
 from slim_rl.evaluation.base_and_trained import MODELS
 from slim_rl.studies.asking.evidence import Evidence, best_player, evidence
@@ -143,7 +144,7 @@ class Findings:
         cause = ""
         if self.transplant:
             more = self.transplant.differences["asks_more"].text("+.3f")
-            cause = f"Made to ask as often as the trained model, the base model earns {more}."
+            cause = f"Made to ask as often as the trained model, the base model earns {more} more than with its own questions."
         return QuestionReward(
             self.training.episodes,
             {model: self.frames[model] for model in MODELS},
@@ -164,16 +165,22 @@ class Findings:
         }
 
     @cached_property
-    def gain_kept(self) -> float:
-        """The gain of training where the partner answers in wordings not used in training, as a share of that with
-        the usual wordings on the same boards; NaN if it was not played or there is no clear gain."""
+    def gains_by_wording(self) -> tuple[Estimate, Estimate]:
+        """The gain of training where the partner answers in wordings not used in training, and with the usual ones, on the same
+        boards; unknown if it was not played."""
         there = {model: sample.episodes for model, sample in self.transfer.get("wordings", {}).items()}
-        if not ({*MODELS} <= there.keys() and self.evidence.gain.low > 0):
-            return math.nan
+        if not {*MODELS} <= there.keys():
+            return unknown(), unknown()
         boards = there["trained"]["game_id"]
         here = {model: self.frames[model][self.frames[model]["game_id"].isin(boards)] for model in MODELS}
-        gains = [paired_difference(players["trained"], players["base"], "reward").mean for players in (there, here)]
-        return gains[0] / gains[1] if gains[1] > 0 else math.nan
+        unseen, usual = (paired_difference(one["trained"], one["base"], "reward") for one in (there, here))
+        return unseen, usual
+
+    @cached_property
+    def gain_kept(self) -> float:
+        """The first of `gains_by_wording` as a share of the second; NaN if that is not clearly above 0."""
+        unseen, usual = self.gains_by_wording
+        return unseen.mean / usual.mean if usual.low > 0 else math.nan
 
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:

@@ -4,8 +4,8 @@ Episodes that happen to have more questions may be on other boards, or of a poli
 tell what a question is worth. Here the choice is made for the model, on the same boards:
 
 * `forbidden`: it plays freely, but a turn that asks something is taken back and sampled again as a proposal.
-* `given-MODEL`: it says the messages that the other model said on this board, and hears the answers; then it has to
-  propose.
+* `given-MODEL`: it says the messages that this model, which may be itself, said on this board, and hears the answers; then it has
+  to propose.
 * `as-many`: it asks in its own words and order, for as many cells as the trained model did on this board. A turn that
   asks for none is taken back and sampled again as a message. Then it has to propose.
 * `asks-on`: the same, until the partner's patience, the open cells or the turns end, or `max_questions` cells were asked

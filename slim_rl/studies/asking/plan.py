@@ -66,6 +66,7 @@ def series(run: Evaluation) -> list[Series]:
         planned += transfer(player)
     if few and run.checkpoints:
         planned += [
+            _exchange(run, few, "base", "given-base", given, "base"),
             _exchange(run, few, "base", "given-trained", given, "trained"),
             _exchange(run, few, "base", "as-many", as_many, "trained"),
             _exchange(run, few, "trained", "given-base", given, "base"),

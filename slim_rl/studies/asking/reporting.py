@@ -19,6 +19,7 @@ from slim_rl.studies.asking.evidence import pooled_evidence
 from slim_rl.studies.asking.findings import MIN_BOARDS, VARIED, Findings, metrics, tables
 from slim_rl.studies.asking.measures import MEASURES, Sample, read_players, read_sample, title
 from slim_rl.studies.asking.parameters import board_of
+from slim_rl.studies.asking.plan import partner
 from slim_rl.studies.asking.shyness import KINDS, shyness
 from slim_rl.studies.asking.transfer import CHANGES
 from slim_rl.studies.asking.transplant import Transplant, read_transplant
@@ -42,6 +43,7 @@ def report(results: Results) -> Report:
         typical_board=typical_board(findings.held_out),
         dialogues=sample_of_dialogues(findings.held_out, findings.human_boards.get("humans"), findings.training),
         board=board_of(results.game),
+        partner=partner(results.game),
         criteria=CRITERIA,
         began=began(results.rollouts),
         title=title,
@@ -154,6 +156,7 @@ _COLUMNS = (
     Column("Share of unknown ones: base model", "base.unknown_share", ".0%"),
     Column("Share of unknown ones: trained model", "trained.unknown_share", ".0%"),
     Column("Gain kept in unseen wordings", "transfer.gain_kept", ".0%"),
+    Column("Has to propose", "transplant.has_to_propose", "+.3f"),
     Column("Asks more", "transplant.asks_more", "+.3f"),
     Column("Asks better", "transplant.asks_better", "+.3f"),
     Column("Uses answers better", "transplant.uses_answers_better", "+.3f"),

@@ -65,9 +65,17 @@ class SelfPlay:
         """Whether the two understand each other better than strangers do."""
         if not self.gains["self-play"].low > 0:
             return "It is not shown that the pair earns more with itself than before training."
-        better = "" if all(more.low > 0 for more in self.own.values()) else "not shown to be "
+        better, unclear = [], []
+        for seat, more in zip(("first", "second"), self.own.values(), strict=True):
+            (better if more.low > 0 else unclear).append(seat)
+        if not (better and unclear):
+            return (
+                f"The pair learnt to play, and is {'not shown to be ' * bool(unclear)}better with itself than with a "
+                "scripted partner, in either seat."
+            )
         return (
-            f"The pair learnt to play, and is {better}better with itself than with a scripted partner, in either seat."
+            f"The pair learnt to play, and is better with itself than with a scripted partner in the {better[0]} seat; in the "
+            f"{unclear[0]} that is not shown."
         )
 
     @property

@@ -12,13 +12,14 @@ import pandas as pd
 from slim_rl.analysis.statistics import Estimate, estimate
 from slim_rl.evaluation.base_and_trained import MODELS
 
-ARMS = ("base-free", "trained-free", "base-given-trained", "trained-given-base", "base-as-many",
+ARMS = ("base-free", "trained-free", "base-given-base", "base-given-trained", "trained-given-base", "base-as-many",
         "base-forbidden", "trained-forbidden")  # fmt: skip
 """MODEL-HOW: who plays, and what was taken from it."""
 DIFFERENCES = {
     "gain": ("trained-free", "base-free"),
-    "asks": ("base-given-trained", "base-free"),
-    "asks_more": ("base-as-many", "base-free"),
+    "has_to_propose": ("base-given-base", "base-free"),
+    "asks": ("base-given-trained", "base-given-base"),
+    "asks_more": ("base-as-many", "base-given-base"),
     "asks_better": ("base-given-trained", "base-as-many"),
     "uses_answers_better": ("trained-free", "base-given-trained"),
     "own_questions": ("trained-free", "trained-given-base"),
@@ -28,10 +29,10 @@ DIFFERENCES = {
 }
 """What the first arm earns more than the second.
 
-The gain of training is the sum of three parts: what the base model gains when it is made to ask for as many cells as the
-trained one did on that board, in its own order and words (`asks_more`); what it gains from the trained model's questions
-instead (`asks_better`); and trained less base, after the same questions (`uses_answers_better`). `asks` is the first two
-together. In the other order the gain is the sum of `own_questions` and `same_questions`.
+The gain of training is the sum of four parts: what the base model gains when it has to propose after the questions that it
+asked in free play (`has_to_propose`: no asking, so no part of `asks`); when it is made to ask for as many cells as the trained
+one did on that board, in its own order and words (`asks_more`); from the trained model's questions instead (`asks_better`); and
+trained less base, after the same questions (`uses_answers_better`). `asks` is the second and third together. In the other order the gain is the sum of `own_questions` and `same_questions`.
 """
 
 

@@ -20,9 +20,9 @@ from slim_rl.evaluation.base_and_trained import Criterion
 from slim_rl.studies.asking.evidence import Evidence
 
 Outcome = Literal[
-    "supported", "learnt how many and not which", "learnt to ask and not what", "no better than a rule",
-    "asks more without gain", "gain not shown to come from asking", "not supported", "nothing to learn",
-    "invalid test: the boards leak", "too little data",
+    "supported", "learnt how many and not which", "learnt to ask and not how many", "learnt to ask and not what",
+    "no better than a rule", "gains by asking less", "asks more without gain", "gain not shown to come from asking",
+    "not supported", "nothing to learn", "invalid test: the boards leak", "too little data",
 ]  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def supported(self) -> bool:
-        return self.outcome in ("supported", "learnt how many and not which", "learnt to ask and not what")
+        return self.text.startswith("Supported")
 
 
 def judge(e: Evidence) -> Verdict:
@@ -89,13 +89,14 @@ def _invalid(e: Evidence, asks_more: bool) -> tuple[Outcome, str] | None:
     if e.games < CRITERIA.min_games:
         text = f"Too little data: the players share {e.games:.0f} boards; a verdict needs {CRITERIA.min_games}."
         return "too little data", text
-    if not (e.room.low > 0 and e.room.mean >= CRITERIA.min_room):
-        nothing = f"asking earns the best player no more than {max(e.room.mean, 0):.3f} above what it sees"
-        if asks_more:
-            text = f"Not supported: asks more without gain. {_numbers(e)} But {nothing}."
-            return "asks more without gain", text
-        return "nothing to learn", f"Nothing to learn: {nothing}. {_numbers(e)}"
-    if e.leak.low > 0 and e.leak.mean >= CRITERIA.max_leak_share * e.room.mean:
+    worth = f"asking earns the best player {e.room.text('+.3f')} more than what it sees"
+    if not e.room.mean >= CRITERIA.min_room:
+        if asks_more and not e.gain.low > 0:
+            return "asks more without gain", f"Not supported: asks more without gain. {_numbers(e)} But {worth}."
+        return "nothing to learn", f"Nothing to learn: {worth}. {_numbers(e)}"
+    if not e.room.low > 0:
+        return "too little data", f"Too little data: {worth}, which may be nothing. {_numbers(e)}"
+    if e.leak.mean >= CRITERIA.max_leak_share * e.room.mean:
         return "invalid test: the boards leak", (
             "Invalid test: the boards leak. Without a question, a player that knows how boards are selected earns "
             f"{e.leak.mean:.3f} more than its view is worth; asking earns the best player {e.room.mean:.3f}. {_numbers(e)}"
@@ -122,7 +123,11 @@ def _conclusion(
         does = _does(e.over_asking_on, e.reward_trained)
         text = f"Not supported: a base model with one hand-written rule, not to stop, {does}. {_numbers(e)}"
         return "no better than a rule", text
-    what, outcome = _what_was_learnt(follows, chooses, of_a_kind=not e.rank_unknown.low >= CRITERIA.min_rank)
+    less = e.more.high < 0
+    if less and not any(criterion and criterion.met for criterion in (follows, chooses)):
+        return "gains by asking less", f"Not supported: it gains by asking less. {_numbers(e)}"
+    of_a_kind = not e.rank_unknown.low >= CRITERIA.min_rank
+    what, outcome = _what_was_learnt(follows, chooses, "to ask less" if less else "to ask", of_a_kind)
     best = "The best player" if math.isnan(e.choice.mean) else "The two-step asker, a script,"
     text = f"Supported: the model learnt {what}. {_numbers(e)} {best} earns {e.reward_best:.3f}."
     if not math.isnan(e.over_asking_unknown.mean) and not e.over_asking_unknown.low > 0:
@@ -133,7 +138,7 @@ def _conclusion(
 
 def _does(trained_over: Estimate, trained: float) -> str:
     """How another player does beside the trained model, which earns `trained`, and by `trained_over` more than it."""
-    how = "does better" if trained_over.high < 0 else "does about as well"
+    how = "does better" if trained_over.high < 0 else "is not shown to do worse"
     return f"{how} ({trained - trained_over.mean:.3f} against {trained:.3f})"
 
 
@@ -163,8 +168,8 @@ def _asking_is_why(e: Evidence, asks_more: bool) -> Criterion:
         )
     return Criterion(
         e.asks.low > 0 and e.asks.mean >= CRITERIA.min_share * e.transplanted.mean and e.worth.low > 0,
-        f"Asking causes the gain: with the trained model's questions the base model earns {e.asks.text('+.3f')} more, of a "
-        f"gain of {e.transplanted.mean:+.3f} on these boards; the trained model earns "
+        f"Asking causes the gain: with the trained model's questions the base model earns {e.asks.text('+.3f')} more than with "
+        f"its own, of a gain of {e.transplanted.mean:+.3f} on these boards; the trained model earns "
         f"{e.worth.text('+.3f')} more than when it is forbidden to ask. "
         f"Required: both above 0, and {CRITERIA.min_share:.0%} of the gain.",
     )
@@ -223,15 +228,18 @@ def _chooses(e: Evidence) -> Criterion | None:
     )
 
 
-def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_kind: bool) -> tuple[str, Outcome]:
+def _what_was_learnt(
+    follows: Criterion | None, chooses: Criterion | None, to_ask: str, of_a_kind: bool
+) -> tuple[str, Outcome]:
     """In words, and the outcome.
 
     Args:
+        to_ask: what it learnt at least.
         of_a_kind: it is not shown to choose among unknown cells, so if its cells rank high it is
             because it knows nothing of them.
     """
     many = follows is not None and follows.met
-    learnt = "how many cells to ask for" if many else "to ask"
+    learnt = "how many cells to ask for" if many else to_ask
     if chooses is not None and chooses.met:
         which = "of which kind" if of_a_kind else "which" if many else "which cells to ask for"
         return f"{learnt}, and {which}", "supported"
@@ -242,5 +250,5 @@ def _what_was_learnt(follows: Criterion | None, chooses: Criterion | None, of_a_
     if follows is None:
         return f"{learnt}, and not which cells to ask for", "learnt to ask and not what"
     if chooses is None:
-        return f"{learnt}, and not how many cells to ask for", "learnt to ask and not what"
+        return f"{learnt}, and not how many cells to ask for", "learnt to ask and not how many"
     return f"{learnt}, but neither how many cells to ask for nor which", "learnt to ask and not what"

@@ -1,7 +1,8 @@
 """Did the policy learn to call, and does calling pay? Criteria fixed before the numbers are seen.
 
-As in the study of asking, four things must hold together: it calls clearly more, it earns clearly more, a player that
-never calls does not gain most of what it gained, and forbidden to call it loses most of that again.
+As in the study of asking, five things must hold together: it calls clearly more, it earns clearly more, a player that
+never calls does not gain most of what it gained, forbidden to call it loses most of that again, and most of it comes to
+the base model that is made to call as often.
 """
 
 from collections.abc import Mapping
@@ -63,6 +64,17 @@ class Calls(BaseAndTrained):
             return None
         return paired_difference(self.episodes["trained"], self.arms["trained"]["forbidden"], "reward")
 
+    @cached_property
+    def made(self) -> tuple[int, Estimate] | None:
+        """Calls that the base model is made to make, about as many as the trained model makes, and what it earns more by it;
+        None without such an intervention."""
+        often = self.episodes["trained"]["calls"].mean()
+        counts = [int(arm.removeprefix("forced-")) for arm in self.arms["base"] if arm.startswith("forced-")]
+        if not counts:
+            return None
+        calls = min(counts, key=lambda count: abs(count - often))
+        return calls, paired_difference(self.arms["base"][f"forced-{calls}"], self.episodes["base"], "reward")
+
     @property
     def cause(self) -> str:
         if self.worth is None:
@@ -88,9 +100,14 @@ class Calls(BaseAndTrained):
                 "required: the interval above 0.",
             ),
         ]
+        number, made = self.made or (1, None)
         for value, text in (
             (self.pays, "The player that never calls is out of reach: the trained model earns more by"),
             (self.worth, "Calling causes the gain: forbidden to call, the trained model earns less by"),
+            (
+                made,
+                f"Calling is what the base model lacks: made to call {'once' if number == 1 else f'{number} times'}, it earns more by",
+            ),
         ):
             if value is not None:
                 met = value.low > 0 and value.mean >= MIN_SHARE * gain.mean
@@ -163,7 +180,8 @@ class Calls(BaseAndTrained):
     @property
     def metrics(self) -> dict[str, Any]:
         values = super().metrics
-        differences = {"never_calls_difference": self.pays, "forbidden_difference": self.worth}
+        made = self.made[1] if self.made else None
+        differences = {"never_calls_difference": self.pays, "forbidden_difference": self.worth, "made_difference": made}
         values["comparison"] |= as_metrics({name: value for name, value in differences.items() if value is not None})
         return {**values, "outcome": self.outcome}
 

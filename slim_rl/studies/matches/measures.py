@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from slim_rl.analysis import statistics
-from slim_rl.analysis.statistics import Estimate, as_metrics, paired_difference
+from slim_rl.analysis.statistics import MIN_TASKS, Estimate, as_metrics, paired_difference
 from slim_rl.analysis.titles import rule_of, step_of, title
 from slim_rl.core.errors import UserError
 from slim_rl.evaluation.base_and_trained import MODELS
@@ -84,6 +84,9 @@ class Matches:
     @cached_property
     def verdict(self) -> str:
         """Against whom, and from which seats, the trained model earns more than the base model, and than the best rule."""
+        fewest = min(self.gain(*place).games for place in product(self.opponents, self.seats))
+        if fewest < MIN_TASKS:
+            return f"Too little data: the models share {fewest} held-out games; {MIN_TASKS} are needed for a verdict."
         return " ".join([self._over_base, *self._over_rules])
 
     @property

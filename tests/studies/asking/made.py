@@ -48,6 +48,7 @@ class Policy:
         pays: it asks only for cells that are worth their price.
         guesses: it knows the best assignment without asking.
         proposes: else it talks until it runs out of turns.
+        silent: probability that it talks so, on a board.
     """
 
     cells: float = 0.0
@@ -58,6 +59,7 @@ class Policy:
     pays: bool = False
     guesses: bool = False
     proposes: bool = True
+    silent: float = 0.0
 
 
 class MadePlayer(ScriptedPlayer):
@@ -69,6 +71,7 @@ class MadePlayer(ScriptedPlayer):
         patience = most if game.limits.patience is None or not policy.heeds else game.limits.patience
         self._left = min(int(policy.cells + self._asks.random()), most, patience)
         self._unasked = ~game.view(seat).mask
+        self._silent = np.random.default_rng(seed_of(game.game_id, "s")).random() < policy.silent
 
     def turn(self, observation: str) -> str:
         if MUST_ANSWER in observation:
@@ -86,7 +89,7 @@ class MadePlayer(ScriptedPlayer):
             return f"[message] What are your scores for these: {wanted}?"
         if cells:
             return question(*cells[0])
-        if not self.policy.proposes:
+        if not self.policy.proposes or self._silent:
             return "[message] Thank you."
         best = optimal_assignment(expected(bounds))
         if self._proposes.random() < self.policy.careless:
@@ -129,9 +132,10 @@ def arms(base: Policy, trained: Policy) -> dict[str, Policy]:
     return {
         "base-forbidden": replace(base, cells=0),
         "trained-forbidden": replace(trained, cells=0),
+        "base-given-base": replace(base, proposes=True, silent=0),
         "base-given-trained": replace(trained, careless=base.careless),
         "trained-given-base": replace(base, careless=trained.careless),
-        "base-as-many": replace(base, cells=trained.cells, pays=trained.pays),
+        "base-as-many": replace(base, cells=trained.cells, pays=trained.pays, silent=0),
     }
 
 

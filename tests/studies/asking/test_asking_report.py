@@ -142,7 +142,7 @@ def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
         "patience",
         "unknown_cells",
     }
-    assert len(pd.read_csv(run / "reports/data/transplant.csv")) == 7
+    assert len(pd.read_csv(run / "reports/data/transplant.csv")) == 8
     assert {path.stem for path in (run / "reports/figures").iterdir()} == {"training", "follows", "question-reward"}
     with Image.open(run / "reports/print/training.png") as image:
         assert image.size[0] >= 4.5 * 300  # a column at 300 dots an inch

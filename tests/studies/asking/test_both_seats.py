@@ -28,8 +28,18 @@ def made(own, first, second, base=0.6, games=200):
     [
         (0.9, 0.7, 0.8, "and is better with itself"),
         (0.9, 0.95, 0.9, "not shown to be better"),
-        (0.9, 0.9, 0.85, "not shown to be better"),
-        (0.9, 0.95, 0.85, "not shown to be better"),
+        (
+            0.9,
+            0.9,
+            0.85,
+            "better with itself than with a scripted partner in the second seat; in the first that is not shown",
+        ),
+        (
+            0.9,
+            0.85,
+            0.95,
+            "better with itself than with a scripted partner in the first seat; in the second that is not shown",
+        ),
         (0.6, 0.9, 0.9, "not shown that the pair earns more"),
     ],
 )

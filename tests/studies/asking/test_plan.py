@@ -36,7 +36,7 @@ def test_series_and_ids(run):
         "partner/probe",
         "held-out/base", "held-out/base-asks-on", "held-out/base-asks-planned", "transplant/base-forbidden",
         "held-out/trained", "transplant/trained-forbidden",
-        "transplant/base-given-trained", "transplant/base-as-many", "transplant/trained-given-base",
+        "transplant/base-given-base", "transplant/base-given-trained", "transplant/base-as-many", "transplant/trained-given-base",
         "held-out/bayes", "human-boards/random",
     ]  # fmt: skip
     crossed = series["transplant/base-given-trained"].requests()
