@@ -41,7 +41,7 @@ def checkpoint_folder(name: str, weights: bool = True) -> Path:
     """The folder of a checkpoint, given by its path or hub name; downloaded if need be, with or without its weights.
 
     Raises:
-        UserError: there is no such checkpoint, or it has no tokenizer.
+        UserError: there is no such checkpoint, the hub does not let this user have it, or it has no tokenizer.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -49,8 +49,10 @@ def checkpoint_folder(name: str, weights: bool = True) -> Path:
             kinds = ["*.json", "*.txt", "*.jinja", "README.md", *["*.safetensors"] * weights]
             folder = Path(snapshot_download(name, allow_patterns=kinds))
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{name} is neither a folder nor a checkpoint on the hub: {reason}") from error
+            reason = " ".join(str(error).split())[:_REASON].rstrip(" .")
+            raise UserError(
+                f"{name} is neither a folder nor a checkpoint that can be downloaded from the hub: {reason}."
+            ) from error
     if not any((folder / f).exists() for f in ("tokenizer.json", "vocab.json")):
         raise UserError(
             f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "

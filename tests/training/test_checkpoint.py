@@ -2,11 +2,13 @@
 
 import os
 
+import httpx2
 import pytest
 import torch
+from huggingface_hub.utils import hf_raise_for_status
 
 from slim_rl.core.errors import UserError
-from slim_rl.engines.model import load_model
+from slim_rl.engines.model import checkpoint_folder, load_model
 from slim_rl.training.checkpoint import load_state, save_model, save_state
 
 
@@ -40,3 +42,12 @@ def test_a_checkpoint_without_a_tokenizer_or_that_is_none(tmp_path, model, token
         load_model(tmp_path / "model")
     with pytest.raises(UserError, match="nowhere is neither a folder nor a checkpoint"):
         load_model(tmp_path / "nowhere")
+
+
+def test_a_gated_checkpoint_is_told_apart_from_a_missing_one(monkeypatch):
+    address = "https://huggingface.co/org/gated/resolve/main/config.json"
+    headers = {"X-Error-Code": "GatedRepo", "X-Error-Message": "You are not in the authorized list."}
+    answer = httpx2.Response(403, headers=headers, request=httpx2.Request("GET", address))
+    monkeypatch.setattr("slim_rl.engines.model.snapshot_download", lambda *_, **__: hf_raise_for_status(answer))
+    with pytest.raises(UserError, match=r"^org/gated .* gated repo .* You are not in the authorized list\.$"):
+        checkpoint_folder("org/gated")
