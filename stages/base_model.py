@@ -11,6 +11,7 @@ import torch
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import (
+    best_device,
     check_weights,
     checkpoint_config,
     checkpoint_folder,
@@ -129,6 +130,7 @@ async def make_tiny(config: Config, team: Team) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
+    torch.nn.Module.to(model, best_device())
     work, key = training_work("base_model", config)
     async with after_divergence(work, key, team):
         await imitate(warm, Weights(model), batch, work, team=team)

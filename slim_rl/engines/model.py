@@ -129,7 +129,7 @@ def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedMod
     _check_weights(model, name)
     dtype, _ = choose(precision, model.config)
     cast(model, dtype)
-    return model.to(_device()), tokenizer
+    return model.to(best_device()), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -147,10 +147,11 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     model.hf_quantizer = None  # type: ignore[assignment]
     model.is_quantized = False  # type: ignore[assignment]
     del model.config.quantization_config
-    return torch.nn.Module.to(model, _device()), tokenizer  # type: ignore[return-value]
+    return torch.nn.Module.to(model, best_device()), tokenizer  # type: ignore[return-value]
 
 
-def _device() -> str:
+def best_device() -> str:
+    """Where models compute: on the GPU if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
