@@ -11,6 +11,7 @@ import torch
 from slim_rl.config import Config
 from slim_rl.core.errors import UserError
 from slim_rl.engines.model import (
+    best_device,
     check_weights,
     checkpoint_config,
     checkpoint_folder,
@@ -26,7 +27,7 @@ from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
 from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
 from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, hold_out
-from slim_rl.training.imitation import imitate
+from slim_rl.training.imitation import imitate, peak_rate
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.tokenizer import chat_corpus, small_tokenizer
 from slim_rl.training.weights import Weights
@@ -96,7 +97,7 @@ async def warm_start(config: Config) -> None:
         return [encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers]
 
     work, key = training_work("base_model", config, source)
-    async with after_divergence(work, key):
+    async with after_divergence(work, key, peak_rate(warm, pretrained=True)):
         measured = await imitate(warm, weights, batch, work, held_out)
     save_model(OUTPUT, weights.sampler, tokenizer)
     write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))
@@ -131,8 +132,9 @@ async def make_tiny(config: Config, team: Team) -> None:
     model = tiny_qwen(
         tokenizer, made.context_tokens, config.seed, made.layers, made.hidden_size, made.initializer_range
     )
+    torch.nn.Module.to(model, best_device())
     work, key = training_work("base_model", config)
-    async with after_divergence(work, key, team):
+    async with after_divergence(work, key, peak_rate(warm, pretrained=False), team):
         await imitate(warm, Weights(model), batch, work, team=team)
     if team.leads:
         save_model(OUTPUT, model, tokenizer)

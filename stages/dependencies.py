@@ -32,6 +32,9 @@ _OF_A_SERVICE = {"model", "base_url", "temperature", "max_reply_tokens"}
 """What changes a service's replies: not how fast it is asked, nor what it may cost."""
 _OF_A_TRAINING = {"base_url", "base_model", "rank", "seed", "loss_scale"}
 """The same of `tinker`."""
+_OF_NO_RESULT = ("checkpoint_minutes", "max_logprob_gap", "wandb_project")
+"""Parameters of `train` that may change while a training lasts. `steps` and `snapshot_every` may not: a shorter training would
+get a longer one's model, and copies of steps that have been taken would be missing."""
 _RATES = ("parameter train.learning_rate ", "parameter warmstart.learning_rate ")
 
 
@@ -102,6 +105,8 @@ def values(stage: str, config: Config) -> dict[str, Any]:
         for name in ("every_steps", "benchmarks", "allow_failed"):
             del values["evaluate"][name]
     if stage == "train":
+        for name in _OF_NO_RESULT:
+            del values["train"][name]
         evaluate, on_slime = values.pop("evaluate"), config.train.backend == "slime"
         if config.evaluate.every_steps:
             values["evaluate"] = {name: evaluate[name] for name in ("every_steps", "benchmarks")}

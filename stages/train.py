@@ -90,7 +90,7 @@ async def run(config: Config, team: Team) -> None:
         if config.train.backend == "slime":
             await train_on_slime(config, games, tasks, folder)
         else:
-            async with after_divergence(folder, key, team):
+            async with after_divergence(folder, key, config.train.learning_rate, team):
                 await train_here(config, games, tasks, folder, services, tinker, team)
         if team.leads:
             publish_snapshots(folder)

@@ -67,6 +67,7 @@ def test_new_folders_and_comments_change_nothing_and_a_game_only_what_plays_it(t
     [
         ({"games": {"kuhn": {"eval_count": 7}}}, {"games", "evaluate", "analyze"}),
         ({"train": {"steps": 7}}, {"train", "analyze"}),
+        ({"train": {"checkpoint_minutes": 7, "max_logprob_gap": 7, "wandb_project": "w"}}, {"analyze"}),
         ({"studies": {"matches": {"snapshot_games": 7}}}, {"evaluate", "analyze"}),
         ({"studies": {"asking": {"transfer_games": 7}}}, {"analyze"}),
         ({"slime": {"save_every": 7}}, {"analyze"}),

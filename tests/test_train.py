@@ -68,6 +68,16 @@ def test_a_run_replaces_the_results_of_the_last_one(ready, run_stage):
     assert json.loads(LAST.read_text()) == metrics
 
 
+def test_a_larger_limit_of_the_log_probs_gap_goes_on_from_the_work_that_there_is(ready, run_stage):
+    ready(train={"max_logprob_gap": 1e-30})
+    with pytest.raises(UserError, match=r"more than train\.max_logprob_gap"):
+        run_stage("train")
+    [folder] = Path(".work/train").iterdir()
+    ready(train={"max_logprob_gap": 1.0})
+    run_stage("train")
+    assert [folder] == list(Path(".work/train").iterdir())
+
+
 @pytest.mark.slow
 def test_a_run_that_diverges_stops_in_a_sentence_and_goes_on_with_a_smaller_rate(ready, run_stage):
     own = {"steps": 4, "advantage": "tests.training.estimators:exploding"}

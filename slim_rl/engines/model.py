@@ -41,7 +41,7 @@ def checkpoint_folder(name: str, weights: bool = True) -> Path:
     """The folder of a checkpoint, given by its path or hub name; downloaded if need be, with or without its weights.
 
     Raises:
-        UserError: there is no such checkpoint, or it has no tokenizer.
+        UserError: there is no such checkpoint, the hub does not let this user have it, or it has no tokenizer.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -49,8 +49,10 @@ def checkpoint_folder(name: str, weights: bool = True) -> Path:
             kinds = ["*.json", "*.txt", "*.jinja", "README.md", *["*.safetensors"] * weights]
             folder = Path(snapshot_download(name, allow_patterns=kinds))
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{name} is neither a folder nor a checkpoint on the hub: {reason}") from error
+            reason = " ".join(str(error).split())[:_REASON].rstrip(" .")
+            raise UserError(
+                f"{name} is neither a folder nor a checkpoint that can be downloaded from the hub: {reason}."
+            ) from error
     if not any((folder / f).exists() for f in ("tokenizer.json", "vocab.json")):
         raise UserError(
             f"The checkpoint folder {folder} has no tokenizer (tokenizer.json); "
@@ -127,7 +129,7 @@ def load_model(name: str | Path, precision: str = "fp32") -> tuple[PreTrainedMod
     _check_weights(model, name)
     dtype, _ = choose(precision, model.config)
     cast(model, dtype)
-    return model.to(_device()), tokenizer
+    return model.to(best_device()), tokenizer
 
 
 def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -145,10 +147,11 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     model.hf_quantizer = None  # type: ignore[assignment]
     model.is_quantized = False  # type: ignore[assignment]
     del model.config.quantization_config
-    return torch.nn.Module.to(model, _device()), tokenizer  # type: ignore[return-value]
+    return torch.nn.Module.to(model, best_device()), tokenizer  # type: ignore[return-value]
 
 
-def _device() -> str:
+def best_device() -> str:
+    """Where models compute: on the GPU if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

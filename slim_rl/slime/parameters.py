@@ -50,8 +50,7 @@ class RunParameters(Section):
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-_MAY_CHANGE = ("steps", "microbatch_tokens", "gradient_checkpointing", "checkpoint_minutes", "snapshot_every",
-               "wandb_project", "lora", "importance_cap", "max_logprob_gap")  # fmt: skip
+_MAY_CHANGE = {"steps", "microbatch_tokens", "gradient_checkpointing", "snapshot_every", "lora", "importance_cap"}
 """Parameters of `train` that may change while a run lasts: its length, and what the local backend alone reads."""
 
 

@@ -66,7 +66,8 @@ class LocalBackend:
     async def load(self, state: dict[str, Any] | None, ended: bool = False) -> None:
         if state:
             restore(state, self.weights, self.optimizers)
-            self.averages = state["averages"]
+            weights = self.weights.trained
+            self.averages = {name: mean.to(weights[name].device) for name, mean in state["averages"].items()}
 
     async def update(self, sequences: Sequence[TrainedSequence], learning_rate: float) -> dict[str, float]:
         self.engine.reset()

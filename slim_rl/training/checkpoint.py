@@ -40,40 +40,54 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
-    """What `save_state` wrote; None if there is nothing. Only tensors and plain values are read, no code."""
-    return torch.load(path, weights_only=True) if path.exists() else None
+    """What `save_state` wrote, in main memory; None if there is nothing. Only tensors and plain values are read, no code."""
+    return torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
 
 
 @asynccontextmanager
-async def after_divergence(folder: Path, key: str, team: Team = ALONE) -> AsyncIterator[None]:
-    """Around a training in `folder`: it goes on from the last state of one of the same `key` that has diverged.
+async def after_divergence(folder: Path, key: str, learning_rate: float, team: Team = ALONE) -> AsyncIterator[None]:
+    """Around a training in `folder`: it goes on from the last state of one of the same `key` that has diverged at a larger
+    learning rate.
 
     Args:
         key: names the training whatever its learning rate.
     """
     if team.leads and not (folder / "state.pt").exists():
         for mark in folder.parent.glob(f"*/{_DIVERGED}"):
-            state = load_state(mark.with_name("state.pt"))
-            if state and mark.parent != folder and mark.read_text() == key:
-                _move(mark.parent, folder, state["run"]["step"] if "run" in state else state["step"])
+            other, _, rate = mark.read_text().partition(" ")
+            if other == key and float(rate or 0) > learning_rate and mark.with_name("state.pt").exists():
+                step = _move(mark.parent, folder)
+                print(f"The training goes on from step {step}, which was trained at the learning rate {rate}.")
                 break
     await team.lead(None)
     try:
         yield
     except Diverged:
         if team.leads:
-            write_text(folder / _DIVERGED, key)
+            write_text(folder / _DIVERGED, f"{key} {learning_rate}")
         raise
 
 
-def _move(source: Path, folder: Path, step: int) -> None:
-    """What later steps than the state's have played and written stays: it comes from other weights."""
-    for path in sorted(source.rglob("step-*")):
-        if int(path.name.removeprefix("step-")) <= step:
+def _move(source: Path, folder: Path) -> int:
+    """Move the state of `source`, and what the steps up to it have played and written; returns its step. What later steps
+    have written stays, and what `folder` has of these steps and later ones goes: both come from other weights."""
+    state = load_state(source / "state.pt") or {}
+    last: int = state.get("run", state)["step"]
+    for path, step in _steps(folder):
+        if step >= last or (source / path.relative_to(folder)).exists():  # else a killed process has moved it
+            shutil.rmtree(path)
+    for path, step in _steps(source):
+        if step <= last:
             place = folder / path.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             path.rename(place)
     (source / "state.pt").rename(folder / "state.pt")
+    return last
+
+
+def _steps(folder: Path) -> list[tuple[Path, int]]:
+    """The folders of single steps, with the step's number."""
+    return [(path, int(path.name.removeprefix("step-"))) for path in sorted(folder.rglob("step-*"))]
 
 
 def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:

@@ -110,6 +110,7 @@ async def imitate(
         Each measurement as the columns `step` and `right_after_K`, see `right_closings`; none for the tiny model.
     """
     steps = math.ceil(config.demonstrations / config.batch)
+    peak = peak_rate(config, pretrained=held_out is not None)
     model, optimizers = weights.model, _optimizers(weights, pretrained=held_out is not None)
     most_tokens = fitting_tokens(model.config, dtype=model.dtype, device=model.device)
     state = load_state(folder / "state.pt") or {"step": 0}
@@ -132,7 +133,6 @@ async def imitate(
             loss = await backward(weights, batches(step), most_tokens, least_length, team)
             warmed_up = min(1.0, (step + 1) / max(config.warmup_steps, 1))
             cosine = 1 + math.cos(math.pi * step / steps)
-            peak = config.learning_rate or (_LEARNING_RATE if held_out is None else _LEARNING_RATE_PRETRAINED)
             set_learning_rate(optimizers, peak * (warmed_up * cosine / 2))
             try:
                 descend(weights, optimizers, 1.0, team)
@@ -148,6 +148,11 @@ async def imitate(
                 state = {"step": step + 1, "weights": weights.state(), "optimizers": saved, "measured": measured}
                 save_state(folder / "state.pt", state)
     return measured
+
+
+def peak_rate(config: WarmstartConfig, pretrained: bool) -> float:
+    """The learning rate at the end of the warm-up."""
+    return config.learning_rate or (_LEARNING_RATE_PRETRAINED if pretrained else _LEARNING_RATE)
 
 
 def _optimizers(weights: Weights, pretrained: bool) -> list[torch.optim.Optimizer]:

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from slim_rl.core.errors import UserError
 from slim_rl.engines.local import check_kind
-from slim_rl.engines.model import opening
+from slim_rl.engines.model import best_device, opening
 from slim_rl.training.config import TrainConfig
 
 ACTIVATIONS_GIGABYTES = 1.25
@@ -85,7 +85,7 @@ def check_trainable(
     frozen = width * bool(train.kl_coefficient) + 8 * bool(train.averaging_decay)
     needed = parameters * (2 * width if train.lora else trained + frozen)
     if config:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device(best_device())
         tokens = fitting_tokens(kind, checkpointing, dtype, device)
         kept = min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
         needed += kept * (TAKEN_FOR_KEPT if device.type == "cpu" else 1)

@@ -144,6 +144,7 @@ def _checkpoint_layers(model: PreTrainedModel, on: bool) -> None:
         model.activation_checkpointing_enable()
     else:
         model.activation_checkpointing_disable()
+        model.disable_input_require_grads()  # transformers keeps its hook, and adds one each time
     for layer in model.get_decoder().layers:
         layer.training = on
 

@@ -240,6 +240,8 @@ def test_gradient_checkpointing_computes_layers_again_and_changes_no_gradient(lo
     assert_close(*noting.gradients)
     assert computed[0] == computed[1] == 9 * max(len(s.trace.token_ids) for s in trained)  # all whole, twice
     assert not any(module.training for module in larger.modules())  # the engine's caches are used again
+    with torch.no_grad():  # and its passes run no hook that marks embeddings for a gradient
+        assert not larger.get_input_embeddings()(torch.tensor([0])).requires_grad
 
 
 def test_tokens_that_were_not_sampled_are_not_trained(model, sequences):
