@@ -275,6 +275,21 @@ def test_a_thought_is_no_part_of_a_turn(service, run, reply):
     assert len(bodies) == 2
 
 
+def test_no_message_to_the_service_is_empty_and_a_recalled_dialogue_is_the_one_that_was_paid_for(service, run):
+    """Some services refuse an empty message."""
+    one, bodies = service(lambda body: completion(""))
+    first, later = (ChatPlayer(one, "You are shy.", one_turn, seed=0) for _ in range(2))
+    for _ in range(2):
+        assert run(first.respond(heard("Partner: [message] Hi"))) == said("")
+    assert [message["content"] for message in bodies[2]["messages"]] == [
+        "You are shy.", "Partner: [message] Hi", "(nothing)", "Partner: [message] Hi",
+    ]  # fmt: skip
+    assert len(bodies) == 4 and all(message["content"] for body in bodies for message in body["messages"])
+    later.recall(heard("Partner: [message] Hi"), said(""))
+    run(later.respond(heard("Partner: [message] Hi")))
+    assert len(bodies) == 4
+
+
 DATES = {"retry-after": "Wed, 21 Oct 2099 07:28:09 GMT", "date": "Wed, 21 Oct 2099 07:28:00 GMT"}
 
 
