@@ -15,7 +15,6 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from tqdm import tqdm
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
-from slim_rl.games import file_name
 from slim_rl.rollout.shards import read_episodes, shards
+from slim_rl.rollout.tasks import tasks_of
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import work_root
 from slim_rl.runtime.journal import Journal, read_lines
@@ -90,9 +89,9 @@ async def _upload(
         for episode in tqdm(episodes, desc="upload", unit="episode"):
             if episode.episode_id in uploaded or episode.status not in ("completed", "truncated"):
                 continue
-            game = file_name(episode.game)
+            game = episode.game
             if game not in states:
-                states[game] = _states(game)
+                states[game] = {task.game_id: task.state for task in tasks_of(GAMES, game)}
             events = trajectory(run, episode, states[game].get(episode.game_id, {}), int(time.time() * 1000))
             for batch in _batches(_without(events, key)):
                 await _post(http, f"{url}/v1/rollouts", batch)
@@ -197,12 +196,6 @@ async def _post(http: aiohttp.ClientSession, url: str, events: Sequence[dict[str
         raise UserError(
             f"{url} does not take the trajectories: {failure}. The same command continues where it stopped."
         ) from None
-
-
-def _states(game: str) -> dict[str, Mapping[str, Any]]:
-    """The states of a game's tasks, from games files in JSONL, by the tasks' ids."""
-    lines = chain.from_iterable(read_lines(path) for path in sorted((GAMES / game).glob("*.jsonl")))
-    return {line["game_id"]: line["game_state"] for line in lines}
 
 
 def key_for(url: str, variable: str | None) -> str | None:

@@ -12,9 +12,11 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from flows.serve import some_server
+from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
-from slim_rl.runtime.process import STAGE_GRACE_SECONDS, end
+from slim_rl.runtime.process import end
 from stages.services import main as check_services
+from stages.workspace import grace_seconds
 
 
 def run_now(flow: Any) -> None:
@@ -62,8 +64,9 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
         log: gets the output line by line.
 
     Raises:
-        UserError: the stage failed; the sentence is the stage's own.
+        UserError: a parameter is wrong, or the stage failed; the sentence is the stage's own.
     """
+    grace = grace_seconds(load_config())
     process = subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "--single-item", stage],
         stdout=subprocess.PIPE,
@@ -89,5 +92,5 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
         if process.wait():
             raise UserError(complaint or f"`dvc repro --single-item {stage}` ended with {process.returncode}.")
     finally:
-        end(process, STAGE_GRACE_SECONDS)
+        end(process, grace)
     return did

@@ -197,12 +197,16 @@ class Bill:
         self._on_tinker = stage == "train" and config.train.backend == "tinker"
         self._totals: dict[str, dict[str, float]] = {}
         self._ledgers: dict[str, Ledger] = {}
+        self._place = 0
+        """In the order of the requests, the one that is played. The later it comes, the more its policies ask."""
 
     async def play(self, requests: Sequence[Request], seating: Seating, count: int) -> list[Episode]:
         """Play the first few requests, and count them `count` times."""
         played = requests[:BOARDS]
         self._ledgers = {}
-        episodes = [await seating.play(request) for request in played]
+        episodes = []
+        for self._place, request in enumerate(played):
+            episodes.append(await seating.play(request))
         for episode in episodes:
             if episode.status == "failed":
                 raise UserError(f"The game {episode.game} could not be played by scripts: {episode.error}.")
@@ -267,10 +271,8 @@ class Bill:
         demonstration = seat.of.taskset.demonstrate(seat.request.task, seat.name)
         if demonstration is None:
             raise NotEstimated(f"Nothing can be estimated for {seat.of.name}: no script plays the policy's seat.")
-        place = int(seat.request.task.game_id.rpartition("-")[2]) % BOARDS
-        player = _Demonstrator(
-            demonstration, None if self._most else round(place / (BOARDS - 1) * len(demonstration.turns))
-        )
+        turns = None if self._most else round(self._place / (BOARDS - 1) * len(demonstration.turns))
+        player = _Demonstrator(demonstration, turns)
         if not self._on_tinker:
             return player
         ledger = self._ledgers.setdefault(TINKER, Ledger(None, None, "estimate"))

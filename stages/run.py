@@ -26,8 +26,8 @@ from slim_rl.config import RUN
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import WORK_VARIABLE, work_root
-from slim_rl.runtime.process import STAGE_GRACE_SECONDS, end
-from stages.workspace import composed_run, sole_run
+from slim_rl.runtime.process import end
+from stages.workspace import composed_run, grace_seconds, sole_run
 
 
 def main() -> None:
@@ -44,7 +44,8 @@ def main() -> None:
     verb = ["exp", "run", "--temp", "--name", name] if name else ["repro"]
     with told_in_a_sentence():
         check_git()
-    with told_in_a_sentence(), sole_run(print) as lock, composed_run(options.profile, dict(options.set)):
+    parameters = composed_run(options.profile, dict(options.set))
+    with told_in_a_sentence(), sole_run(print) as lock, parameters as config:
         if name and finished(name):
             print(
                 f"The experiment {name} has finished already. To run it again, remove it first: dvc exp remove {name}"
@@ -60,7 +61,7 @@ def main() -> None:
         try:
             code = process.wait()
         finally:
-            end(process, STAGE_GRACE_SECONDS)
+            end(process, grace_seconds(config))
     if not (code or name or options.dvc):
         print("The report is reports/report.html.")
     sys.exit(code)

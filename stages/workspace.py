@@ -15,6 +15,8 @@ from stages import ready
 from stages.dependencies import RUN_VARIABLE, write_run
 
 LOCK = Path(".work/run.lock")
+_GRACE_SECONDS = 75.0
+"""A stage that is stopped may take a minute to end a server that it has started."""
 
 
 @contextmanager
@@ -80,6 +82,11 @@ def composed_run(profile: str | None = None, settings: Mapping[str, Any] | None 
         yield config
     finally:
         del os.environ[RUN_VARIABLE]
+
+
+def grace_seconds(config: Config) -> float:
+    """The time that a stage may take to end when it is stopped: it first waits for the paid replies under way."""
+    return _GRACE_SECONDS + max((service.timeout_seconds for service in config.services.values()), default=0.0)
 
 
 def link_files(config: Config, workspace: Path) -> None:

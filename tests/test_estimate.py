@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,9 +124,22 @@ def test_a_policy_on_a_tinker_server_has_a_row_of_its_own(monkeypatch):
         ready.check(checked(composed("qwen3-8b-tinker-gpt4.1", {**few, "tinker.max_cost_dollars": 0.01}), ""))
 
 
+def kuhn_on_tinker(dollars):
+    price = {"prompt": 1, "cached_prompt": 1, "completion": 1, "train": 1}
+    tinker = {"base_url": "http://own:8000", "max_cost_dollars": dollars, "price": price}
+    return Config.model_validate({"games": {"kuhn": {}}, "train": {"backend": "tinker"}, "tinker": tinker})
+
+
+def test_the_ids_of_the_tasks_make_no_difference(monkeypatch):
+    before = estimate.estimate(kuhn_on_tinker(100))
+    tasks = KuhnTaskset.tasks
+    monkeypatch.setattr(
+        KuhnTaskset, "tasks", lambda *given: (replace(task, game_id=task.game_id[::-1]) for task in tasks(*given))
+    )
+    assert estimate.estimate(kuhn_on_tinker(100)) == before != []
+
+
 def test_a_budget_is_no_reason_to_refuse_a_game_that_no_script_plays(monkeypatch, capsys):
     monkeypatch.setattr(KuhnTaskset, "demonstrate", lambda *_: None)
-    price = {"prompt": 1, "cached_prompt": 1, "completion": 1, "train": 1}
-    tinker = {"base_url": "http://own:8000", "max_cost_dollars": 1e-6, "price": price}
-    estimate.check(Config.model_validate({"games": {"kuhn": {}}, "train": {"backend": "tinker"}, "tinker": tinker}))
+    estimate.check(kuhn_on_tinker(1e-6))
     assert "Nothing can be estimated for kuhn" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import flows.workspace
 import stages.run
 from slim_rl.config import RUN, load_config
 from slim_rl.core.errors import UserError
@@ -186,6 +187,22 @@ def test_an_experiment_finds_a_checkpoint_that_git_does_not_know(workspace, monk
         monkeypatch.chdir(workspace / "experiment")  # as DVC starts its stages
         with composed_run():
             assert Path("mine/model/config.json").is_file()
+
+
+@pytest.mark.parametrize("by", ["command", "flow"])
+def test_a_stage_that_is_stopped_has_the_time_for_its_slowest_service_to_answer(fake_dvc, run, monkeypatch, by):
+    """As its sum with a minute, in which the stage may have to end a server."""
+    graces = []
+    module = stages.run if by == "command" else flows.workspace
+    monkeypatch.setattr(module, "end", lambda process, grace_seconds: graces.append(grace_seconds))
+    fake_dvc("exit 0")
+    slow = "services.a.timeout_seconds=900 services.b.timeout_seconds=2"
+    if by == "command":
+        run("--set", slow)
+    else:
+        with composed_run(settings=dict(stages.run.settings(slow))):
+            flows.workspace.repro("train", None, print)
+    assert len(graces) == 1 and 900 + 60 < graces[0] < 1200
 
 
 SURROUNDINGS = {

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, Self
 
@@ -89,7 +90,9 @@ class ChatService:
                 base_url=config.base_url,
                 max_retries=0,
                 timeout=config.timeout_seconds,
-                http_client=openai.DefaultAioHttpClient(limits=connections),
+                http_client=openai.DefaultAioHttpClient(
+                    limits=connections, event_hooks={"response": [_correct_status]}
+                ),
             )
         except (httpx2.InvalidURL, ValueError) as error:
             raise UserError(
@@ -308,6 +311,18 @@ class ChatService:
         else:
             call.unseen(bought, calls_without_usage=1)
         return outcome
+
+
+async def _correct_status(response: httpx2.Response) -> None:
+    """Give an error that came with the status 200, as some gateways send it, the status that it names; 500 if none."""
+    await response.aread()
+    with suppress(ValueError, RecursionError):
+        match response.json():
+            case {"choices": [_, *_]}:
+                pass
+            case {"error": error} if error and response.is_success:
+                code = str(error.get("code")) if isinstance(error, dict) else ""
+                response.status_code = int(code) if re.fullmatch("[45][0-9]{2}", code) else 500
 
 
 def _text(content: Any) -> str | None:

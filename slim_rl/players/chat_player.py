@@ -27,22 +27,18 @@ class ChatPlayer(Player):
         try:
             turn = await self._turn(read, self._messages)
         except _Unusable as first:
-            text = first.text or "(nothing)"  # some services refuse an empty message
             complaint = {"role": "user", "content": f"{first} Say it again, as exactly one turn."}
             self._service.ledger.add(asked_again=1)
             try:
-                turn = await self._turn(read, [*self._messages, {"role": "assistant", "content": text}, complaint])
+                turn = await self._turn(read, [*self._messages, _own(first.text), complaint])
             except _Unusable as second:
                 self._service.ledger.add(unusable_turns=1)
                 turn = second.text  # the game answers this mistake like any other
-        self._messages.append({"role": "assistant", "content": turn})
+        self._messages.append(_own(turn))
         return said(turn)
 
     def recall(self, observation: Sequence[Message], message: Message) -> None:
-        self._messages += [
-            {"role": "user", "content": text_of(observation)},
-            {"role": "assistant", "content": message.text},
-        ]
+        self._messages += [{"role": "user", "content": text_of(observation)}, _own(message.text)]
 
     async def _turn(self, observation: str, messages: Sequence[ChatMessage]) -> str:
         reply, cut = await self._service.reply(messages, self._seed)
@@ -56,6 +52,10 @@ class ChatPlayer(Player):
         if turn != text:
             self._service.ledger.add(repaired_turns=1)
         return turn
+
+
+def _own(turn: str) -> ChatMessage:
+    return {"role": "assistant", "content": turn or "(nothing)"}  # some services refuse an empty message
 
 
 class _Unusable(Exception):

@@ -66,15 +66,15 @@ class Limits:
         """Let no call through for a while, because the service failed the one that entered at `entered`.
 
         Args:
-            seconds: the pause that the service asked for; None doubles the previous one.
+            seconds: the shortest pause that the service accepts, if it says so. Each pause in a row is about twice as
+                long as the last, or this long if that is longer.
         """
-        if seconds is None:
-            if entered < self._paused_at:
-                return  # sent before the current pause
+        now, seconds = _now(), seconds or 0.0
+        if entered >= self._paused_at:  # not sent before the current pause
+            self._paused_at = now
             self.refusals += 1
-            seconds = wait_seconds(self.refusals, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-        self._paused_at = _now()
-        self._open_at = max(self._open_at, self._paused_at + seconds)
+            seconds = max(seconds, wait_seconds(self.refusals, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
+        self._open_at = max(self._open_at, now + seconds)
 
     def succeeded(self, entered: float) -> None:
         """The service works again: the next pause is short."""

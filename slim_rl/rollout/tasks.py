@@ -15,6 +15,7 @@ from slim_rl.core.game import Purpose, Task
 from slim_rl.games import NamedGame, file_name
 from slim_rl.rollout.rewards import check_label
 from slim_rl.runtime.files import write_whole
+from slim_rl.runtime.journal import read_lines
 
 _COLUMNS = pa.schema(
     {**dict.fromkeys(("game_id", "prompt", "game_state", "ground_truth"), pa.string()), "optimal_score": pa.float64()}
@@ -24,6 +25,18 @@ _COLUMNS = pa.schema(
 def tasks_path(folder: Path, game: NamedGame, purpose: Purpose) -> Path:
     """The games file of a game below `folder`: `train/GAME.jsonl`."""
     return folder / purpose / f"{file_name(game.name)}.{game.parameters.format}"
+
+
+def tasks_of(folder: Path, name: str) -> Iterator[Task]:
+    """The tasks of the game `name` in all its games files below `folder`, not checked by the game.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    for path in sorted(folder.glob("*/*")):
+        if path.stem == file_name(name):
+            parquet = path.suffix == ".parquet"
+            yield from map(_task, _parquet(path).to_pylist()) if parquet else read_lines(path, _task)
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

@@ -6,9 +6,6 @@ import subprocess
 import time
 from collections.abc import Callable
 
-STAGE_GRACE_SECONDS = 75.0
-"""To end a stage that waits for paid replies; longer than the default `timeout_seconds` of a service."""
-
 
 def end(process: subprocess.Popen, grace_seconds: float = 10.0) -> None:
     """End a process that leads its own session, and everything it started: SIGTERM first, SIGKILL later.

@@ -1,6 +1,7 @@
 """Answers as services give them: refusals of a form or of one dialogue, replies with parts left out, thoughts."""
 
 import re
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
@@ -117,6 +118,7 @@ def test_a_parameter_that_no_call_may_have_stops_the_run_and_is_named(service, r
     assert run(other.reply(SHORT, 0)).text == TURN
 
 
+PRICE = {"prompt": 2.0, "cached_prompt": 1.0, "completion": 1.0}
 THOUGHT = [{"type": "thinking", "thinking": [{"type": "text", "text": "First"}]}]
 
 
@@ -168,14 +170,13 @@ def test_a_reply_that_can_be_read_is_used(service, run, answer):
 
 
 def test_tokens_that_are_unknown_or_impossible_cost_the_most_that_can_be(service, run):
-    price = {"prompt": 2.0, "cached_prompt": 1.0, "completion": 1.0}
-    one, _ = service(lambda body: completion(usage=None), price=price)
+    one, _ = service(lambda body: completion(usage=None), price=PRICE)
     for _ in range(2):  # the second time from the ledger
         assert run(one.reply(SHORT, 0)).text == TURN
     totals = one.ledger.totals
     assert (totals["calls_without_usage"], totals["unanswered"], totals["calls"]) == (1, 0, 1) and totals["dollars"] > 0
     cached = {"prompt_tokens": 1, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 10**9}}
-    one, _ = service(lambda body: {**completion(), "usage": cached}, price=price)
+    one, _ = service(lambda body: {**completion(), "usage": cached}, price=PRICE)
     run(one.reply(SHORT, 0))
     assert one.ledger.totals["dollars"] == pytest.approx(2e-6)
 
@@ -205,6 +206,49 @@ def test_what_is_no_reply_is_asked_for_again_and_told_in_the_services_words(serv
 
 
 @pytest.mark.parametrize(
+    ("error", "told", "calls"),
+    [
+        ({"code": 429, "message": "slow down"}, "is down: .* RateLimitError: Error code: 429 - slow down", 3),
+        (
+            {"code": "503", "message": "No provider"},
+            "is down: .* InternalServerError: Error code: 503 - No provider",
+            12,
+        ),
+        ({"message": "overloaded"}, "is down: .* overloaded", 12),
+        ("overloaded", "is down: .* InternalServerError: Error code: 500", 12),
+        ({"code": 402, "message": "Insufficient credits"}, "no quota left .*Insufficient credits", 1),
+        ({"code": 401, "message": "User not found"}, "refuses the key in OPENAI_API_KEY", 1),
+        ({"code": 404, "message": "No endpoints found"}, "has no model gpt-4.1", 1),
+    ],
+)
+def test_an_error_that_comes_with_the_status_200_is_free_and_stops_the_run_as_its_own_status_does(
+    service, run, monkeypatch, error, told, calls
+):
+    monkeypatch.setattr("slim_rl.players.limits.FIRST_PAUSE_SECONDS", 0.001)
+    one, bodies = service(lambda body: {"error": error}, max_retries=0, price=PRICE)
+
+    async def play():
+        for seed in range(calls):
+            with suppress(PlayerFailed):
+                await one.reply(SHORT, seed)
+
+    with pytest.raises(UserError, match=told):
+        run(play())
+    assert len(bodies) == calls
+    assert one.ledger.totals["dollars"] == one.ledger.totals["refused_replies"] == 0
+
+
+def test_a_dialogue_that_is_refused_with_the_status_200_fails_alone(service, run):
+    told = {"error": {"code": 400, "message": "This model's maximum context length is 4096 tokens."}}
+    one, bodies = service(lambda body: completion() if len(body["messages"][0]["content"]) < 100 else told)
+    for _ in range(2):
+        with pytest.raises(PlayerFailed, match=r"BadRequestError: .* maximum context length"):
+            run(one.reply(LONG, 0))
+    assert run(one.reply(SHORT, 0)).text == TURN
+    assert [body["messages"] for body in bodies].count(LONG) == 1
+
+
+@pytest.mark.parametrize(
     "reply",
     [
         f"<think>A reply is exactly one turn, [message] and what I say, or [accept].</think>{TURN}",
@@ -229,6 +273,21 @@ def test_a_thought_is_no_part_of_a_turn(service, run, reply):
         assert run(player.respond(heard("Partner: [message] Hi"))) == said(TURN)
     assert bodies[1]["messages"][2]["content"] == TURN
     assert len(bodies) == 2
+
+
+def test_no_message_to_the_service_is_empty_and_a_recalled_dialogue_is_the_one_that_was_paid_for(service, run):
+    """Some services refuse an empty message."""
+    one, bodies = service(lambda body: completion(""))
+    first, later = (ChatPlayer(one, "You are shy.", one_turn, seed=0) for _ in range(2))
+    for _ in range(2):
+        assert run(first.respond(heard("Partner: [message] Hi"))) == said("")
+    assert [message["content"] for message in bodies[2]["messages"]] == [
+        "You are shy.", "Partner: [message] Hi", "(nothing)", "Partner: [message] Hi",
+    ]  # fmt: skip
+    assert len(bodies) == 4 and all(message["content"] for body in bodies for message in body["messages"])
+    later.recall(heard("Partner: [message] Hi"), said(""))
+    run(later.respond(heard("Partner: [message] Hi")))
+    assert len(bodies) == 4
 
 
 DATES = {"retry-after": "Wed, 21 Oct 2099 07:28:09 GMT", "date": "Wed, 21 Oct 2099 07:28:00 GMT"}

@@ -139,7 +139,7 @@ def test_an_address_with_a_bad_host_or_port_is_refused_when_it_is_read(host):
         ServiceConfig(base_url=f"http://{host}/v1")
 
 
-@pytest.mark.parametrize("fault", ["dropped", "429", "nonsense"])
+@pytest.mark.parametrize("fault", ["dropped", "429", "429 with retry-after", "nonsense"])
 def test_a_service_that_is_down_for_good_stops_the_run_after_a_few_calls_and_the_rest_is_played_later(
     serve, services, tmp_path, fault, evaluation
 ):

@@ -101,13 +101,14 @@ def test_a_refusal_stops_everybody_and_each_further_one_for_longer_until_one_suc
     assert asked_for == pytest.approx(100)
 
 
-def test_after_a_refusal_one_call_at_a_time_tries_until_one_succeeds():
+@pytest.mark.parametrize("asked_for", [None, 2.0])
+def test_after_a_refusal_one_call_at_a_time_tries_until_one_succeeds(asked_for):
     limits = Limits(None, None, 10)
 
     async def one(works):
         entered = await limits.enter(1)
         await asyncio.sleep(5)
-        limits.succeeded(entered) if works else limits.pause(entered, None)
+        limits.succeeded(entered) if works else limits.pause(entered, asked_for)
         limits.leave(entered)
         return entered
 
@@ -118,3 +119,24 @@ def test_after_a_refusal_one_call_at_a_time_tries_until_one_succeeds():
     assert entered[:10] == [0] * 10  # they did not know yet
     assert all(after - before > 5 for before, after in pairwise(entered[9:13]))
     assert entered[13:] == [entered[12] + 5] * 3
+
+
+def test_a_service_that_always_asks_for_a_short_pause_gets_longer_ones_and_a_late_refusal_may_ask_for_more():
+    limits = Limits(None, None, 10)
+
+    async def play():
+        entered = [await limits.enter(1)]
+        for _ in range(5):
+            limits.pause(entered[-1], 0.01)
+            limits.leave(entered[-1])
+            entered.append(await limits.enter(1))
+        limits.pause(entered[-1], 1)
+        limits.pause(entered[0], 100)  # sent before this pause, so it counts no more
+        assert limits.refusals == 6
+        limits.leave(entered[-1])
+        entered.append(await limits.enter(1))
+        return [after - before for before, after in pairwise(entered)]
+
+    *pauses, last = run_in_fake_time(play())
+    assert sum(pauses) >= sum(FIRST_PAUSE_SECONDS * 2**n / 2 for n in range(5))
+    assert last == pytest.approx(100)

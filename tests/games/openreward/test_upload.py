@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,11 @@ import flows.upload
 from flows.upload import key_for, upload
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
+from slim_rl.core.game import Task
 from slim_rl.core.message import Message, ToolCall, heard, said
+from slim_rl.core.parameters import GameParameters
 from slim_rl.rollout.shards import write_shard
+from slim_rl.rollout.tasks import tasks_path, write_tasks
 from tests.games.openreward.conftest import ROOT
 
 
@@ -75,10 +80,12 @@ def shards(tmp_path):
 EVERY = [f"e{number}-{n}" for number in range(3) for n in range(4)]
 
 
-def test_a_trajectory_says_what_was_said_called_and_earned(stub, shards, tmp_path):
-    (tmp_path / "data/games/openreward-me-sums").mkdir(parents=True)
-    line = {"game_id": "g", "game_state": {"split": "test", "task_spec": {"a": 1}}}
-    (tmp_path / "data/games/openreward-me-sums/train.jsonl").write_text(json.dumps(line) + "\n")
+@pytest.mark.parametrize("purpose", ["train", "evaluate"])
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_a_trajectory_says_what_was_said_called_and_earned(stub, shards, tmp_path, purpose, format):
+    game: Any = SimpleNamespace(name="openreward:me/sums", parameters=GameParameters(format=format))
+    task = Task("g", state={"split": "test", "task_spec": {"a": 1}})
+    write_tasks(tasks_path(tmp_path / "data/games", game, purpose), [task])  # as the stage `games` does
     assert upload("run", shards, stub.url, "my-key-9f") == 12
     head, *messages = list(stub.events.values())[:8]
     assert (head["environment"], head["split"], head["task_spec"]) == ("me/sums", "test", {"a": 1})
