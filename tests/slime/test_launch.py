@@ -1,6 +1,7 @@
 """Our parameters as SLIME's command, and the run of it. A script that leaves what SLIME leaves stands in for SLIME."""
 
 import asyncio
+import itertools
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,6 +33,7 @@ from slim_rl.slime import launch
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.command import command, environment, job_command, shown
 from slim_rl.slime.folder import PARAMETERS, prepare
+from slim_rl.slime.job import Job
 from slim_rl.slime.parameters import RunParameters
 from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import NEEDED, TESTED, check_source
@@ -405,6 +408,79 @@ def test_a_job_whose_follower_was_killed_is_followed_again(workspace):
     Path("run/job.txt").write_text("slim-rl-before")
     assert on_cluster(server) == workspace / "run/hf/2"
     assert server.calls == ["log"]
+
+
+class Days(JobServer):
+    """The job has these states, a quarter of an hour apart. Where one is None, the server fails, and the connection to the
+    silent log breaks too, unless it is `half_open`."""
+
+    def __init__(self, monkeypatch, states, half_open=False):
+        super().__init__()
+        self.states, self.state, self.half_open, self.hours = iter(states), "RUNNING", half_open, 0.0
+        monkeypatch.setattr("slim_rl.slime.job.time", SimpleNamespace(monotonic=lambda: 3600 * self.hours))
+
+    async def status(self, request):
+        self.hours += 0.25
+        self.state = next(self.states)
+        if self.state:
+            return web.json_response({"status": self.state})
+        if not self.half_open and self.transport:
+            self.transport.abort()
+        return web.Response(status=503)
+
+    async def log(self, request):
+        if self.state is None:
+            return web.Response(status=503)
+        socket, self.transport = web.WebSocketResponse(), request.transport
+        await socket.prepare(request)
+        while request.transport and (self.state == "RUNNING" or self.half_open):
+            await asyncio.sleep(0.01)
+        return socket
+
+
+class LosesItsLog(JobServer):
+    """The first connection to the log is silent for ever, and the job ends with the second."""
+
+    async def status(self, request):
+        return web.json_response({"status": "RUNNING" if len(self.calls) < 2 else "SUCCEEDED"})
+
+    async def log(self, request):
+        self.calls.append("log")
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        while self.calls == ["log"] and request.transport:
+            await asyncio.sleep(0.01)
+        if request.transport:
+            await socket.send_str("the end")
+        return socket
+
+
+def follow(server):
+    """Follow a job; how it ended."""
+
+    async def go():
+        async with TestServer(server.app) as running, Job(str(running.make_url("")), "name", 0.01) as job:
+            return await asyncio.wait_for(job.follow(), 60)
+
+    return asyncio.run(go())
+
+
+def test_a_short_outage_after_hours_of_answers_does_not_end_a_run(monkeypatch):
+    states = [*["RUNNING"] * 8, None, None, "RUNNING", "SUCCEEDED"]
+    assert follow(Days(monkeypatch, states)) == "SUCCEEDED"
+
+
+def test_a_server_that_has_been_silent_for_an_hour_is_given_up(monkeypatch):
+    """Also if the connection to its log seems to be open."""
+    states = itertools.chain(["RUNNING"], itertools.repeat(None))
+    with pytest.raises(UserError, match="has not answered for 60 minutes"):
+        follow(Days(monkeypatch, states, half_open=True))
+
+
+def test_a_log_that_has_been_silent_for_long_gets_a_new_connection(monkeypatch, capsys):
+    monkeypatch.setattr("slim_rl.slime.job.SILENCE_SECONDS", 0.5)
+    assert follow(LosesItsLog()) == "SUCCEEDED"
+    assert "the end" in capsys.readouterr().out
 
 
 def test_an_interrupt_stops_the_job(workspace):
