@@ -39,7 +39,7 @@ from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import NEEDED, TESTED, check_source
 from slim_rl.training.checkpoint import save_model
 from tests.settings import merged
-from tests.slime.support import QWEN, ROOT, write_source
+from tests.slime.support import QWEN, ROOT, free_port, write_source
 
 MATCHING = {"matching": {"seating": ["policy", "scripted"]}}
 KUHN = {"kuhn": {"seating": ["policy", "policy"]}}
@@ -481,6 +481,17 @@ def test_a_log_that_has_been_silent_for_long_gets_a_new_connection(monkeypatch, 
     monkeypatch.setattr("slim_rl.slime.job.SILENCE_SECONDS", 0.5)
     assert follow(LosesItsLog()) == "SUCCEEDED"
     assert "the end" in capsys.readouterr().out
+
+
+def test_a_job_that_may_be_running_keeps_its_files(workspace):
+    """If the server does not answer, nobody knows; another job must not work in the same folder."""
+    parameters = parameters_of(slime={"ray_address": f"http://127.0.0.1:{free_port()}"})
+    Path("run").mkdir()
+    Path("run/job.txt").write_text("slim-rl-before")
+    with pytest.raises(UserError, match=r"slim-rl-before still works in .*job\.txt"):
+        run(parameters)
+    assert [path.name for path in Path("run").iterdir()] == ["job.txt"]
+    assert Path("run/job.txt").read_text() == "slim-rl-before"
 
 
 def test_an_interrupt_stops_the_job(workspace):
