@@ -35,6 +35,7 @@ from slim_rl.slime.command import command, environment, job_command, shown
 from slim_rl.slime.folder import PARAMETERS, prepare
 from slim_rl.slime.job import Job
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.progress import Progress, note_metrics
 from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import NEEDED, TESTED, check_source
 from slim_rl.training.checkpoint import save_model
@@ -60,8 +61,8 @@ folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_r
 for step in range(last + 1):
     episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
     write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
-    note_metrics(folder, step, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
-    note_metrics(folder, step, {{"reward": step / 10, "all/reward": 0.0}})
+    note_metrics(folder, step, step, {{"reward": step / 10, "all/reward": 0.0}})
+    note_metrics(folder, step, step + 1, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
 """
 
 
@@ -258,6 +259,20 @@ def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(work
     with pytest.raises(UserError, match="exit code 3 before step 60"):
         run(parameters_of(train={"steps": 60}))
     assert (tracker.read_text() if tracker.exists() else None) == tracked
+
+
+def test_a_continued_run_shows_all_that_does_not_come_again(workspace):
+    """The evaluation after the last checkpoint's rollout counts that rollout's update; SLIME does not repeat it."""
+    shown, evaluation = [], {"held_out/reward": 0.5}
+    for rollout, step, metrics in (
+        (0, 0, evaluation),
+        (0, 0, {"reward": 1.0}),
+        (0, 1, evaluation),
+        (1, 1, {"reward": 1.0}),
+    ):
+        note_metrics(Path("run"), rollout, step, metrics)
+    Progress(Path("run"), [0], lambda metrics, step: shown.append((step, *metrics)))
+    assert shown == [(0, "held_out/reward"), (0, "reward"), (1, "held_out/reward")]
 
 
 def test_a_run_is_made_longer_but_not_shorter(workspace):
@@ -529,7 +544,7 @@ def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_f
     curve = Path("reports/training/plots/metrics/reward.tsv").read_text().split()
     assert curve == ["step", "reward", "0", "0.0", "1", "0.1", "2", "0.2"]
     (table,) = stages.analyze.held_out(games_file).values()  # the report shows it
-    assert table.to_dict("list") == {"step": [0, 1, 2], "reward": [0.0, 0.2, 0.4]}
+    assert table.to_dict("list") == {"step": [1, 2, 3], "reward": [0.0, 0.2, 0.4]}
 
 
 SERVICE = {"partner": {"model": "gpt-4.1", "max_requests_per_minute": 10, "max_cost_dollars": 5.0}}
