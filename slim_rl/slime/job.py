@@ -15,6 +15,9 @@ import aiohttp
 from slim_rl.core.errors import UserError
 
 RUNS = ("RUNNING", "PENDING")
+SILENCE_SECONDS = 600.0
+"""A log that says nothing for so long may have lost its connection. Ray's server answers no pings, so that a heartbeat
+would end healthy connections too."""
 _UNREACHABLE_SECONDS = 3600.0
 _GRACE_SECONDS = 10.0
 _STOP_SECONDS = 120
@@ -80,18 +83,19 @@ class Job:
         Raises:
             UserError: the cluster has not answered for an hour. The job is left alone.
         """
-        heard = time.monotonic()
+        heard, log = time.monotonic(), asyncio.create_task(self._show_log())
         try:
             while time.monotonic() - heard < _UNREACHABLE_SECONDS:
-                whole, status = await self._show_log_while_it_runs(), await self.status()
-                if status not in (*RUNS, None):
-                    if not whole:  # its last lines say how it ended
-                        await self._show_log()
-                    return status or ""
-                if status:
+                await asyncio.wait([log], timeout=self._poll_seconds)
+                if status := await self.status():
                     heard = time.monotonic()
-                print(f"The connection to the log of {self.name} has ended, but not the job; connecting again.")
-                await asyncio.sleep(1)
+                    if status not in RUNS:
+                        await self._show_end(log)
+                        return status
+                if log.done():
+                    print(f"The connection to the log of {self.name} has ended; connecting again.")
+                    await asyncio.sleep(1)
+                    log = asyncio.create_task(self._show_log())
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             print(f"Stopping the job {self.name}.")
             async with self._http.post(f"{self._jobs}{self.name}/stop"):
@@ -100,27 +104,26 @@ class Job:
                         break
                     await asyncio.sleep(1)
                 raise
+        finally:
+            log.cancel()
         raise UserError(
             f"Ray's job server at {self._jobs} has not answered for {_UNREACHABLE_SECONDS / 60:.0f} minutes. The job "
             f"{self.name} may be running; the same command follows it again."
         )
 
-    async def _show_log_while_it_runs(self) -> bool:
-        """Until the connection or the job ends. Returns whether the whole log was shown."""
-        reading = asyncio.create_task(self._show_log())
-        try:
-            while not reading.done() and await self.status() in (*RUNS, None):
-                await asyncio.wait([reading], timeout=self._poll_seconds)
-            await asyncio.wait([reading], timeout=_GRACE_SECONDS)
-            return reading.done() and reading.result()
-        finally:
-            reading.cancel()
+    async def _show_end(self, log: asyncio.Task[bool]) -> None:
+        """Show the last lines, which say how the job ended, over a new connection if `log` does not get them."""
+        await asyncio.wait([log], timeout=_GRACE_SECONDS)
+        if not (log.done() and log.result()):
+            log.cancel()
+            await self._show_log()
 
     async def _show_log(self) -> bool:
         """Print what was not shown yet. Returns whether the server ended the connection, which it does after the job."""
         seen = 0
         try:
-            async with self._http.ws_connect(f"{self._jobs}{self.name}/logs/tail", max_msg_size=0) as log:
+            url, silence = f"{self._jobs}{self.name}/logs/tail", aiohttp.ClientWSTimeout(ws_receive=SILENCE_SECONDS)
+            async with self._http.ws_connect(url, timeout=silence, max_msg_size=0) as log:
                 async for message in log:
                     if message.type is aiohttp.WSMsgType.TEXT:
                         new = message.data[max(self._shown - seen, 0) :]

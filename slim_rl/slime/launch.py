@@ -91,10 +91,22 @@ async def _here(command: list[str]) -> str:
 
 
 async def _job_under_way(address: str, folder: Path) -> str | None:
-    """The name of the job that a killed process left."""
+    """The name of the job that a killed process left.
+
+    Raises:
+        UserError: the cluster does not say whether it still runs.
+    """
     name = (folder / JOB).read_text() if (folder / JOB).exists() else ""
+    if not name:
+        return None
     async with Job(address, name) as job:
-        return name if name and await job.status() in RUNS else None
+        status = await job.status()
+    if status is None:
+        raise UserError(
+            f"Ray's job server at {address} does not say whether the job {name} still works in {folder}; run this again "
+            f"when it answers, or remove {folder / JOB} if the job has ended."
+        )
+    return name if status in RUNS else None
 
 
 async def _on_cluster(address: str, name: str | None, words: list[str], variables: dict[str, str], folder: Path) -> str:

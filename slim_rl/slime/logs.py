@@ -37,16 +37,19 @@ def log_rollout(
     everything = list({id(episode): episode for episode in (*context.judged, *trained)}.values())
     context.judged = []
     of_all = {f"all/{name}": value for name, value in describe(everything).items()}
-    _log_episodes(args, rollout_id, "rollout", "rollouts", everything, {**describe(trained), **of_all})
+    _log_episodes(args, rollout_id, rollout_id, "rollout", "rollouts", everything, {**describe(trained), **of_all})
     return False
 
 
 def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], extra_metrics: Any) -> bool:
-    """The same for an evaluation (`--custom-eval-rollout-log-function-path`).
+    """The same for an evaluation (`--custom-eval-rollout-log-function-path`). Its step is the number of updates before it,
+    as on the local backend: SLIME gives it the number of the last rollout, and 0 also before the first.
 
     Failed episodes are removed from `data`, so that SLIME's own log, which follows, does not count them as 0.
     """
     args.logged_eval_rollout_id = rollout_id
+    trained = hasattr(args, "logged_rollout_id")
+    step = rollout_id + 1 if trained else 0
     for name, played in list(data.items()):
         ended = [i for i, s in enumerate(played["samples"]) if s.status != Sample.Status.FAILED]
         if failed := len(played["samples"]) - len(ended):
@@ -56,7 +59,7 @@ def log_evaluation(rollout_id: int, args: Any, data: dict[str, dict[str, Any]], 
         else:
             del data[name]  # SLIME's own log goes by the entries that are there
         episodes = _played(played["samples"])
-        _log_episodes(args, rollout_id, f"eval/{name}", f"evaluations/{name}", episodes, describe(episodes))
+        _log_episodes(args, rollout_id, step, f"eval/{name}", f"evaluations/{name}", episodes, describe(episodes))
     return False
 
 
@@ -73,15 +76,22 @@ def _played(samples: Sequence[Sample]) -> list[Episode]:
 
 
 def _log_episodes(
-    args: Any, rollout_id: int, prefix: str, folder: str, episodes: Sequence[Episode], metrics: Mapping[str, float]
+    args: Any,
+    rollout_id: int,
+    step: int,
+    prefix: str,
+    folder: str,
+    episodes: Sequence[Episode],
+    metrics: Mapping[str, float],
 ) -> None:
     if not episodes:
         return
     for episode in episodes:
-        episode.step = rollout_id
+        episode.step = step
     root = Context.of(args).folder
     if root:
-        write_shard(root / folder / f"step-{rollout_id:05d}" / "00000.parquet", episodes)
+        write_shard(root / folder / f"step-{step:05d}" / "00000.parquet", episodes)
         name = prefix.partition("/")[2]  # of the evaluation
-        note_metrics(root, rollout_id, {f"{name}/{key}" if name else key: value for key, value in metrics.items()})
-    log_metrics(args, rollout_id, prefix, metrics)
+        named = {f"{name}/{key}" if name else key: value for key, value in metrics.items()}
+        note_metrics(root, rollout_id, step, named)
+    log_metrics(args, step, prefix, metrics)

@@ -17,8 +17,13 @@ _POLL_SECONDS = 20.0
 Log = Callable[[dict[str, float], int], None]
 
 
-def note_metrics(folder: Path, step: int, metrics: dict[str, float]) -> None:
-    append_line(folder / METRICS, {"step": step, "metrics": metrics})
+def note_metrics(folder: Path, rollout: int, step: int, metrics: dict[str, float]) -> None:
+    """Add the metrics of `step` to the run's.
+
+    Args:
+        rollout: the last one before them. If SLIME plays it again, the metrics come again.
+    """
+    append_line(folder / METRICS, {"rollout": rollout, "step": step, "metrics": metrics})
 
 
 def held_out(folder: Path) -> pd.DataFrame:
@@ -35,7 +40,7 @@ class Progress:
     """Passes the metrics in `folder` on, each step once.
 
     Args:
-        saved: steps with a checkpoint. SLIME continues after the last, so the metrics of later steps come again.
+        saved: rollouts with a checkpoint. SLIME continues after the last, so the metrics of later ones come again.
         log: is called with the metrics and their step.
     """
 
@@ -43,7 +48,9 @@ class Progress:
         self._path, self._log = folder / METRICS, log
         lines = list(read_lines(self._path))
         self._logged = len(lines)
-        past = {(line["step"], *line["metrics"]): line for line in lines if saved and line["step"] <= saved[-1]}
+        last = max(saved, default=-1)
+        kept = (line for line in lines if line.get("rollout", line["step"]) <= last)  # no older line has a rollout
+        past = {(line["step"], *line["metrics"]): line for line in kept}
         for line in sorted(past.values(), key=lambda line: line["step"]):
             log(line["metrics"], line["step"])
 

@@ -24,6 +24,7 @@ from slim_rl.slime import context, logs
 from slim_rl.slime.context import Context
 from slim_rl.slime.generate import generate
 from slim_rl.slime.groups import STATE, judge_group, keep_group, normalise_rewards
+from slim_rl.slime.progress import held_out
 from slim_rl.slime.samples import Played
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
@@ -460,6 +461,23 @@ def test_all_episodes_are_in_the_shards_and_both_means_are_logged(kuhn_run, tmp_
     assert line["step"] == 7 and line["metrics"]["all/env/kuhn/episodes"] == 96
     logs.log_rollout(8, kuhn_run, [s for pair in groups[0] for s in pair], None, 1.0)
     assert len(list(read_episodes(tmp_path / "rollouts/step-00008"))) == 4  # nothing of the last rollout
+
+
+def test_an_evaluation_is_numbered_by_the_updates_before_it(kuhn_run, tmp_path):
+    """SLIME evaluates the untrained model as rollout 0, and with `evaluate_every: 1` so the model after the first update."""
+
+    def evaluate(rollout):
+        samples = play(kuhn_run, kuhn_sample(0), evaluation=True)
+        data = {"held_out": {"rewards": [0.0] * len(samples), "samples": samples}}
+        logs.log_evaluation(rollout, kuhn_run, data, None)
+
+    evaluate(0)
+    for rollout in (0, 1):
+        logs.log_rollout(rollout, kuhn_run, play(kuhn_run, kuhn_sample(1)), None, 1.0)
+        evaluate(rollout)
+    assert list(held_out(tmp_path)["step"]) == [0, 1, 2]
+    assert [episode.step for episode in read_episodes(tmp_path / "evaluations/held_out")] == [0, 1, 2]
+    assert [metrics["eval/step"] for metrics in kuhn_run.logged if "eval/step" in metrics] == [0, 1, 2]
 
 
 def test_an_evaluation_of_which_all_episodes_failed_has_no_reward(kuhn_run):

@@ -1,6 +1,7 @@
 """Our parameters as SLIME's command, and the run of it. A script that leaves what SLIME leaves stands in for SLIME."""
 
 import asyncio
+import itertools
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,12 +33,14 @@ from slim_rl.slime import launch
 from slim_rl.slime.arguments import arguments
 from slim_rl.slime.command import command, environment, job_command, shown
 from slim_rl.slime.folder import PARAMETERS, prepare
+from slim_rl.slime.job import Job
 from slim_rl.slime.parameters import RunParameters
+from slim_rl.slime.progress import Progress, note_metrics
 from slim_rl.slime.sbatch import sbatch
 from slim_rl.slime.source import NEEDED, TESTED, check_source
 from slim_rl.training.checkpoint import save_model
 from tests.settings import merged
-from tests.slime.support import QWEN, ROOT, write_source
+from tests.slime.support import QWEN, ROOT, free_port, write_source
 
 MATCHING = {"matching": {"seating": ["policy", "scripted"]}}
 KUHN = {"kuhn": {"seating": ["policy", "policy"]}}
@@ -57,8 +61,8 @@ folder = pathlib.Path(yaml.safe_load(open(flag("--custom-config-path")))["slim_r
 for step in range(last + 1):
     episode = Episode(f"e{{step}}", "g", step=step, rewards={{"player-1": step / 10}})
     write_shard(folder / f"rollouts/step-{{step:05d}}/00000.parquet", [episode])
-    note_metrics(folder, step, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
-    note_metrics(folder, step, {{"reward": step / 10, "all/reward": 0.0}})
+    note_metrics(folder, step, step, {{"reward": step / 10, "all/reward": 0.0}})
+    note_metrics(folder, step, step + 1, {{"held_out/reward": step / 5, "held_out/env/matching/reward": step / 5}})
 """
 
 
@@ -257,6 +261,20 @@ def test_a_run_killed_while_it_saved_goes_on_from_the_last_whole_checkpoint(work
     assert (tracker.read_text() if tracker.exists() else None) == tracked
 
 
+def test_a_continued_run_shows_all_that_does_not_come_again(workspace):
+    """The evaluation after the last checkpoint's rollout counts that rollout's update; SLIME does not repeat it."""
+    shown, evaluation = [], {"held_out/reward": 0.5}
+    for rollout, step, metrics in (
+        (0, 0, evaluation),
+        (0, 0, {"reward": 1.0}),
+        (0, 1, evaluation),
+        (1, 1, {"reward": 1.0}),
+    ):
+        note_metrics(Path("run"), rollout, step, metrics)
+    Progress(Path("run"), [0], lambda metrics, step: shown.append((step, *metrics)))
+    assert shown == [(0, "held_out/reward"), (0, "reward"), (1, "held_out/reward")]
+
+
 def test_a_run_is_made_longer_but_not_shorter(workspace):
     save(19)
     save(39)
@@ -407,6 +425,90 @@ def test_a_job_whose_follower_was_killed_is_followed_again(workspace):
     assert server.calls == ["log"]
 
 
+class Days(JobServer):
+    """The job has these states, a quarter of an hour apart. Where one is None, the server fails, and the connection to the
+    silent log breaks too, unless it is `half_open`."""
+
+    def __init__(self, monkeypatch, states, half_open=False):
+        super().__init__()
+        self.states, self.state, self.half_open, self.hours = iter(states), "RUNNING", half_open, 0.0
+        monkeypatch.setattr("slim_rl.slime.job.time", SimpleNamespace(monotonic=lambda: 3600 * self.hours))
+
+    async def status(self, request):
+        self.hours += 0.25
+        self.state = next(self.states)
+        if self.state:
+            return web.json_response({"status": self.state})
+        if not self.half_open and self.transport:
+            self.transport.abort()
+        return web.Response(status=503)
+
+    async def log(self, request):
+        if self.state is None:
+            return web.Response(status=503)
+        socket, self.transport = web.WebSocketResponse(), request.transport
+        await socket.prepare(request)
+        while request.transport and (self.state == "RUNNING" or self.half_open):
+            await asyncio.sleep(0.01)
+        return socket
+
+
+class LosesItsLog(JobServer):
+    """The first connection to the log is silent for ever, and the job ends with the second."""
+
+    async def status(self, request):
+        return web.json_response({"status": "RUNNING" if len(self.calls) < 2 else "SUCCEEDED"})
+
+    async def log(self, request):
+        self.calls.append("log")
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        while self.calls == ["log"] and request.transport:
+            await asyncio.sleep(0.01)
+        if request.transport:
+            await socket.send_str("the end")
+        return socket
+
+
+def follow(server):
+    """Follow a job; how it ended."""
+
+    async def go():
+        async with TestServer(server.app) as running, Job(str(running.make_url("")), "name", 0.01) as job:
+            return await asyncio.wait_for(job.follow(), 60)
+
+    return asyncio.run(go())
+
+
+def test_a_short_outage_after_hours_of_answers_does_not_end_a_run(monkeypatch):
+    states = [*["RUNNING"] * 8, None, None, "RUNNING", "SUCCEEDED"]
+    assert follow(Days(monkeypatch, states)) == "SUCCEEDED"
+
+
+def test_a_server_that_has_been_silent_for_an_hour_is_given_up(monkeypatch):
+    """Also if the connection to its log seems to be open."""
+    states = itertools.chain(["RUNNING"], itertools.repeat(None))
+    with pytest.raises(UserError, match="has not answered for 60 minutes"):
+        follow(Days(monkeypatch, states, half_open=True))
+
+
+def test_a_log_that_has_been_silent_for_long_gets_a_new_connection(monkeypatch, capsys):
+    monkeypatch.setattr("slim_rl.slime.job.SILENCE_SECONDS", 0.5)
+    assert follow(LosesItsLog()) == "SUCCEEDED"
+    assert "the end" in capsys.readouterr().out
+
+
+def test_a_job_that_may_be_running_keeps_its_files(workspace):
+    """If the server does not answer, nobody knows; another job must not work in the same folder."""
+    parameters = parameters_of(slime={"ray_address": f"http://127.0.0.1:{free_port()}"})
+    Path("run").mkdir()
+    Path("run/job.txt").write_text("slim-rl-before")
+    with pytest.raises(UserError, match=r"slim-rl-before still works in .*job\.txt"):
+        run(parameters)
+    assert [path.name for path in Path("run").iterdir()] == ["job.txt"]
+    assert Path("run/job.txt").read_text() == "slim-rl-before"
+
+
 def test_an_interrupt_stops_the_job(workspace):
     server = JobServer(parts=10**9)
     with pytest.raises(asyncio.CancelledError):
@@ -442,7 +544,7 @@ def test_the_train_stage_leaves_what_the_local_backend_leaves(workspace, games_f
     curve = Path("reports/training/plots/metrics/reward.tsv").read_text().split()
     assert curve == ["step", "reward", "0", "0.0", "1", "0.1", "2", "0.2"]
     (table,) = stages.analyze.held_out(games_file).values()  # the report shows it
-    assert table.to_dict("list") == {"step": [0, 1, 2], "reward": [0.0, 0.2, 0.4]}
+    assert table.to_dict("list") == {"step": [1, 2, 3], "reward": [0.0, 0.2, 0.4]}
 
 
 SERVICE = {"partner": {"model": "gpt-4.1", "max_requests_per_minute": 10, "max_cost_dollars": 5.0}}
