@@ -69,7 +69,7 @@ def write_lists(config: Config) -> None:
 
 
 def lines(stage: str, config: Config) -> list[str]:
-    """A line for each module, package, parameter and file, in a fixed order."""
+    """A line for each module, package, parameter, file and checkpoint, in a fixed order."""
     files = [file for section in _read_by(stage, config) for file in section.files() if file.is_file()]
     names, beside = [f"stages.{stage}", *_named_modules(stage, config)], []
     if stage == "analyze":
@@ -80,7 +80,7 @@ def lines(stage: str, config: Config) -> list[str]:
     return [
         *dependencies(names),
         *(f"parameter {name} {value!r}" for name, value in flat(values(stage, config))),
-        *file_lines({*files, *beside}),
+        *file_lines({*files, *beside, *checkpoints_read(stage, config)}),
     ]
 
 
@@ -129,6 +129,15 @@ def _read_by(stage: str, config: Config) -> Iterator[Section]:
     yield from _played(stage, config).values()
     if stage == "evaluate":
         yield from (parameters_of(study, config.studies) for study in _studies(config))
+
+
+def checkpoints_read(stage: str, config: Config) -> set[Path]:
+    """The checkpoints of this machine that a stage reads and that no other stage has written: files, or folders."""
+    named = {config.model.base} if stage == "base_model" else set()
+    if stage in ("train", "evaluate"):
+        seated = {name for game in _played(stage, config).values() for name in game.seating}
+        named = {name.removeprefix("checkpoint:") for name in seated if name.startswith("checkpoint:")}
+    return {Path(name) for name in named - {"tiny"} if Path(name).exists()}
 
 
 def _played(stage: str, config: Config) -> dict[str, GameParameters]:

@@ -46,7 +46,7 @@ from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
 from slim_rl.training.tinker import TinkerBackend
 from slim_rl.training.weights import Weights
-from stages.dependencies import parameters_of_the_run, training_work, values
+from stages.dependencies import checkpoints_read, parameters_of_the_run, training_work, values
 from stages.services import services_of
 from stages.workspace import sole_stage
 
@@ -107,13 +107,12 @@ def work(config: Config, games: Games) -> tuple[Path, str]:
     files = [tasks_path(GAMES, game, "train") for game in games.values()]
     base = checkpoint_folder(str(BASE))
     if config.train.backend == "local":
-        frozen = [Path(name.removeprefix("checkpoint:")) for name in sorted(config.players) if "checkpoint:" in name]
-        return training_work("train", config, *files, base, *frozen)
+        return training_work("train", config, *files, base)
     # A run of days or dollars goes on also after a change of code.
     weights = [[file.name, file.stat().st_size] for file in sorted(base.iterdir())]
-    inputs = remote_inputs(config)
+    inputs, frozen = remote_inputs(config), sorted(checkpoints_read("train", config))
     folder, key = (
-        fingerprint({**inputs, "train": train}, *files, base / "config.json", weights)
+        fingerprint({**inputs, "train": train}, *files, base / "config.json", weights, *frozen)
         for train in (inputs["train"], {**inputs["train"], "learning_rate": None})
     )
     return Path(work_root(), config.train.backend, folder), key

@@ -63,6 +63,22 @@ def test_new_folders_and_comments_change_nothing_and_a_game_only_what_plays_it(t
 
 
 @pytest.mark.parametrize(
+    ("parameters", "stages"),
+    [
+        ({"model": {"base": "mine"}}, {"base_model"}),
+        ({"games": {"kuhn": {"seating": ["policy", "checkpoint:mine"]}}}, {"train", "evaluate"}),
+    ],
+)
+def test_a_checkpoint_that_is_replaced_in_its_place_is_another_one(parameters, stages, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights, config = tmp_path / "mine/model.safetensors", Config.model_validate(merged(SMALL, parameters))
+    write(weights, "0")
+    before = {stage: lines(stage, config) for stage in SECTIONS}
+    write(weights, "1")
+    assert {stage for stage in SECTIONS if lines(stage, config) != before[stage]} == stages
+
+
+@pytest.mark.parametrize(
     ("change", "stages"),
     [
         ({"games": {"kuhn": {"eval_count": 7}}}, {"games", "evaluate", "analyze"}),

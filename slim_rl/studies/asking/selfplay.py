@@ -65,9 +65,9 @@ class SelfPlay:
         """Whether the two understand each other better than strangers do."""
         if not self.gains["self-play"].low > 0:
             return "It is not shown that the pair earns more with itself than before training."
-        better, unclear = [], []
-        for seat, more in zip(("first", "second"), self.own.values(), strict=True):
-            (better if more.low > 0 else unclear).append(seat)
+        seats = dict(zip(("first", "second"), self.own.values(), strict=True))
+        better = [seat for seat, more in seats.items() if more.low > 0]
+        unclear = [seat for seat in seats if seat not in better]
         if not (better and unclear):
             return (
                 f"The pair learnt to play, and is {'not shown to be ' * bool(unclear)}better with itself than with a "
