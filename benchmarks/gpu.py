@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu                          # a model of Qwen3-0.6B's sizes, made here
     python -m benchmarks.gpu --model CHECKPOINT       # a folder, hub name or GGUF file
-    python -m benchmarks.gpu --sizes 2 64 --steps 2   # a small one, to try the script without a GPU
+    python -m benchmarks.gpu --sizes 2 64 --steps 2 --games 1   # a small one, to try the script without a GPU
 
 First made-up dialogues, in fp32 and bf16: turns of 40 tokens sampled in sessions, beside Hugging Face's `generate`; then an
 update on what was sampled, with all weights and with adapters. Then the model imitates demonstrations of the matching game
@@ -137,7 +137,7 @@ async def train(given, tokenizer, options: argparse.Namespace) -> None:
         tokenizer = small_tokenizer(chat_corpus(shown.alternating(512)), shown.words)
         given = of_sizes(*options.sizes, len(tokenizer))
     config = TrainConfig(
-        steps=options.steps, games_per_step=16, samples_per_game=8, learning_rate=1e-5, average_over="tokens",
+        steps=options.steps, games_per_step=options.games, samples_per_game=8, learning_rate=1e-5, average_over="tokens",
         filters=("no_failed_episode", "reward_varies"),
     )  # fmt: skip
     renderer = renderer_of(ModelConfig(), tokenizer)
@@ -167,7 +167,9 @@ async def train(given, tokenizer, options: argparse.Namespace) -> None:
             print({name: round(metrics[name], 4) for name in shown if name in metrics}, flush=True)
 
         await trainer.train(told)
-        print(f"{options.steps} steps of 128 episodes in {time.perf_counter() - start:.0f} s; {gigabytes():.1f} GB")
+        print(
+            f"{options.steps} steps of {options.games * 8} episodes in {time.perf_counter() - start:.0f} s; {gigabytes():.1f} GB"
+        )
 
 
 def main() -> None:
@@ -177,6 +179,7 @@ def main() -> None:
     parser.add_argument("--dialogues", type=int, nargs="*", default=[32, 256])
     parser.add_argument("--demonstrations", type=int, default=3200)
     parser.add_argument("--steps", type=int, default=20, help="of training; 0 for none")
+    parser.add_argument("--games", type=int, default=16, help="of a step, each played 8 times")
     parser.add_argument("--rounds", type=int, default=3, help="the table shows their median")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'CPU'}, torch {torch.__version__}")

@@ -50,6 +50,29 @@ def test_help_and_unknown_arguments(module, start):
     assert code == 2 and "error: " in told
 
 
+@pytest.mark.slow
+def test_what_is_measured_on_a_gpu_runs_without_one_too():
+    small = [
+        "--sizes",
+        "2",
+        "64",
+        "--dialogues",
+        "8",
+        "--demonstrations",
+        "32",
+        "--steps",
+        "1",
+        "--games",
+        "1",
+        "--rounds",
+        "1",
+    ]
+    done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *small], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(re.findall("update +[0-9]+ tokens/s; gap mean", done.stdout)) == 3
+    assert "'reward': " in done.stdout and "1 steps of 8 episodes in" in done.stdout
+
+
 @pytest.fixture
 def make(tmp_path):
     """make(*arguments): runs make with our Makefile in an empty folder; gives exit code and errors."""

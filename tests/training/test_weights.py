@@ -173,3 +173,14 @@ def test_a_gpu_computes_in_the_narrow_type_that_it_has(model, monkeypatch, has_b
     for name, value in (("is_available", True), ("get_device_name", "a card"), ("is_bf16_supported", has_bf16)):
         monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value, **_: value)
     assert choose("auto", model.config)[0] == type_
+
+
+@pytest.mark.parametrize(
+    ("times_as_fast", "type_"), [(4.5, torch.bfloat16), (1.2, torch.float32), (0.5, torch.float32)]
+)
+def test_a_processor_computes_in_bf16_where_that_pays(model, monkeypatch, times_as_fast, type_):
+    """Half as fast was a processor with AVX-512 and bf16, but without AMX."""
+    seconds = {torch.float32: 1.0, torch.bfloat16: 1 / times_as_fast}
+    monkeypatch.setattr("slim_rl.engines.model._product_seconds", lambda dtype, size: seconds[dtype])
+    dtype, why = choose("auto", model.config)
+    assert dtype == type_ and f"{times_as_fast} times as fast" in why
