@@ -98,12 +98,15 @@ class Job:
                     log = asyncio.create_task(self._show_log())
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             print(f"Stopping the job {self.name}.")
-            async with self._http.post(f"{self._jobs}{self.name}/stop"):
-                for _ in range(_STOP_SECONDS):
-                    if await self.status() not in RUNS:
-                        break
-                    await asyncio.sleep(1)
-                raise
+            try:
+                async with self._http.post(f"{self._jobs}{self.name}/stop"):
+                    for _ in range(_STOP_SECONDS):
+                        if await self.status() not in RUNS:
+                            break
+                        await asyncio.sleep(1)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                print(f"The job may still run: its server does not answer ({type(error).__name__}).")
+            raise
         finally:
             log.cancel()
         raise UserError(

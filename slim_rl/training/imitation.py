@@ -113,14 +113,11 @@ async def imitate(
     peak = peak_rate(config, pretrained=held_out is not None)
     model, optimizers = weights.model, _optimizers(weights, pretrained=held_out is not None)
     most_tokens = fitting_tokens(model.config, dtype=model.dtype, device=model.device)
-    state = load_state(folder / "state.pt") or {"step": 0}
-    if state["step"]:
-        restore(state, weights, optimizers)
-    measured: list[dict[str, float]] = state.get("measured", [])
+    first, measured = _resumed(folder, weights, optimizers)
     # Few tokens of the tiny model's lessons are padding, and a GPU is faster with few passes.
     least_length = _LEAST_LENGTH if held_out is not None and model.device.type == "cpu" else 0.0
-    with tqdm(total=steps, initial=state["step"], desc="warm start", unit="step", disable=not team.leads) as bar:
-        for step in range(state["step"], steps + 1):
+    with tqdm(total=steps, initial=first, desc="warm start", unit="step", disable=not team.leads) as bar:
+        for step in range(first, steps + 1):
             if held_out is not None and (step % math.ceil(steps / _MEASUREMENTS) == 0 or step == steps):
                 measured = [*(row for row in measured if row["step"] < step), measure(model, held_out, step)]
                 bar.write(", ".join(f"{name} {value:.3g}" for name, value in measured[-1].items()))
@@ -148,6 +145,16 @@ async def imitate(
                 state = {"step": step + 1, "weights": weights.state(), "optimizers": saved, "measured": measured}
                 save_state(folder / "state.pt", state)
     return measured
+
+
+def _resumed(
+    folder: Path, weights: Weights, optimizers: list[torch.optim.Optimizer]
+) -> tuple[int, list[dict[str, float]]]:
+    """Restore the state in `folder`, if there is one; returns its step and what had been measured."""
+    if not (state := load_state(folder / "state.pt")):
+        return 0, []
+    restore(state, weights, optimizers)
+    return state["step"], state["measured"]
 
 
 def peak_rate(config: WarmstartConfig, pretrained: bool) -> float:

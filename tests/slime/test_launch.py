@@ -516,6 +516,19 @@ def test_an_interrupt_stops_the_job(workspace):
     assert server.calls[-1] == "stop"
 
 
+def test_an_interrupt_is_one_also_where_the_server_is_gone(capsys):
+    async def go():
+        async with Job(f"http://127.0.0.1:{free_port()}", "name", 0.01) as job:
+            going = asyncio.create_task(job.follow())
+            await asyncio.sleep(0.1)
+            going.cancel()
+            await going
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(go())
+    assert "may still run: its server does not answer" in capsys.readouterr().out
+
+
 def test_a_job_that_the_cluster_refuses(workspace):
     server = JobServer(parts=0)
     with pytest.raises(UserError, match="no room"):
