@@ -101,6 +101,7 @@ def values(stage: str, config: Config) -> dict[str, Any]:
     if stage == "evaluate":
         for name in ("every_steps", "benchmarks", "allow_failed"):
             del values["evaluate"][name]
+        values["model"]["context_tokens"] = config.context_limit
     if stage == "train":
         evaluate, on_slime = values.pop("evaluate"), config.train.backend == "slime"
         if config.evaluate.every_steps:
