@@ -78,6 +78,12 @@ class Config(Section):
         return self.cores if self.model.base == "tiny" and not (self.services or self.evaluate.server) else 1
 
     @property
+    def context_limit(self) -> int | None:
+        """`model.context_tokens`; None where it does not count, because the checkpoint brings its own context."""
+        brings_its_own = self.train.backend == "local" and self.model.base != "tiny"
+        return None if brings_its_own else self.model.context_tokens
+
+    @property
     def tinker_server(self) -> TinkerConfig:
         """`tinker`, with the values of what is left out."""
         own = self.tinker

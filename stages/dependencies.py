@@ -104,6 +104,7 @@ def values(stage: str, config: Config) -> dict[str, Any]:
     if stage == "evaluate":
         for name in ("every_steps", "benchmarks", "allow_failed"):
             del values["evaluate"][name]
+        values["model"]["context_tokens"] = config.context_limit
     if stage == "train":
         for name in _OF_NO_RESULT:
             del values["train"][name]

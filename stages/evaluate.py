@@ -89,7 +89,8 @@ async def evaluations(config: Config, folder: Path) -> AsyncIterator[tuple[list[
     At the end the server of `evaluate.server` is stopped, if one was started.
     """
     snapshots = {path.name: path for path in sorted(SNAPSHOTS.glob("step-*"))}
-    async with services_of(config, "evaluate") as services, Models(config.evaluate, config.model) as models:
+    loaded = Models(config.evaluate, config.model, config.context_limit)
+    async with services_of(config, "evaluate") as services, loaded as models:
         runs = [
             Evaluation(
                 game,

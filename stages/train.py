@@ -146,7 +146,8 @@ async def train_here(
     engine = backend.engine
     rules = PolicyRules(renderer_of(config.model, tokenizer), config.model.turn_tokens, config.train.temperature)
     for name, game in games.items():
-        await check_context(game, tasks[name], rules.renderer, engine.max_context_tokens, config.model.turn_tokens)
+        context_tokens, limit = engine.max_context_tokens, config.context_limit
+        await check_context(game, tasks[name], rules.renderer, context_tokens, config.model.turn_tokens, limit)
     benchmarks = config.evaluate.benchmarks
     seated = {name for benchmark in benchmarks.values() for name in benchmark.parameters.seating}
     names = config.players | seated
@@ -191,7 +192,7 @@ async def train_on_slime(config: Config, games: Games, tasks: Tasks, folder: Pat
     made = config.model
     renderer = renderer_of(made, load_tokenizer(BASE))
     for name, game in games.items():
-        await check_context(game, tasks[name], renderer, config.model.context_tokens, config.model.turn_tokens)
+        await check_context(game, tasks[name], renderer, made.context_tokens, made.turn_tokens, made.context_tokens)
     kept_apart = {name: TaskFile(tasks_path(GAMES, game, "evaluate"), game) for name, game in games.items()}
     with curves() as log:
         checkpoint = await launch.run(RunParameters.of(config), BASE, tasks, kept_apart, folder, log)

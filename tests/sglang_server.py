@@ -1,7 +1,8 @@
 """The local engine behind the part of SGLang's HTTP interface that SLIME, sglang-router and our client use.
 
 It stands in for SGLang, so that the rollout side of SLIME and `evaluate.server` run without a GPU. It samples from the
-whole distribution, looks for no stop strings, and neither streams nor reads weights.
+whole distribution, looks for no stop strings, and neither streams nor reads weights. Where tokens are forbidden, its
+log-probs count them in, and SGLang's do not.
 """
 
 import uuid

@@ -19,7 +19,8 @@ class Sampling:
     seed: int = 0
     """The same seed on the same input draws the same tokens, whatever else is in the batch."""
     forbidden_token_ids: tuple[int, ...] = ()
-    """Never drawn; log-probs are those of the other tokens."""
+    """Never drawn. The log-probs of the others are as if nothing were forbidden, but from SGLang as if these tokens did not
+    exist."""
     session: str | None = None
     """Names a growing sequence, so that an engine can keep the keys and values of its beginning."""
 

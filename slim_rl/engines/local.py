@@ -112,12 +112,10 @@ class LocalEngine:
         lengths = starts + torch.tensor([len(ids) for ids in new_ids])
         going, ended = list(requests), []  # each that goes on is a row of the cache
         while True:
-            for i, request in enumerate(going):
-                if forbidden := request.sampling.forbidden_token_ids:
-                    logits[i, list(forbidden)] = -torch.inf
             temperatures = torch.tensor([r.sampling.temperature for r in going])
             uniforms = torch.tensor([r.uniforms[len(r.tokens)] for r in going])
-            tokens, logprobs = _draw(logits, temperatures, uniforms)
+            forbidden = [r.sampling.forbidden_token_ids for r in going]
+            tokens, logprobs = _draw(logits, temperatures, uniforms, forbidden)
             for i, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
                 if not math.isfinite(logprob):
                     raise Diverged(f"the model's log-probs are no finite numbers{overflow_hint(self.model)}")
@@ -301,12 +299,22 @@ class _Cache:
 
 
 def _draw(
-    logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor
+    logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor, forbidden: Sequence[Sequence[int]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One token per row, by inverting the distribution function at `uniforms` (batch,) in [0, 1)."""
+    """One token per row, by inverting the distribution function at `uniforms` (batch,) in [0, 1), and its log-prob.
+
+    The log-prob is that without a mask, because the trainer knows none: so the ratio in its loss starts at 1. The policy
+    gradient has one more term, the gradient of -log(1 - p(forbidden)). All episodes of a group that have read the same have
+    it in common, so there advantages with a mean of 0 cancel it. Elsewhere it is neglected.
+    """
     temperatures, uniforms = temperatures.to(logits.device), uniforms.to(logits.device)
-    logprobs = torch.log_softmax(logits / temperatures.where(temperatures > 0, 1.0)[:, None], dim=-1)
-    cumulative = logprobs.double().exp().cumsum(dim=-1)
+    divisors = temperatures.where(temperatures > 0, 1.0)[:, None]
+    logprobs = allowed = torch.log_softmax(logits / divisors, dim=-1)
+    if any(forbidden):
+        for i, ids in enumerate(forbidden):
+            logits[i, list(ids)] = -torch.inf
+        allowed = torch.log_softmax(logits / divisors, dim=-1)
+    cumulative = allowed.double().exp().cumsum(dim=-1)
     sampled = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
     sampled = sampled.clamp(max=logits.shape[1] - 1)  # where logits are not finite; the log-prob shows it
     drawn = torch.where(temperatures > 0, sampled, logits.argmax(dim=-1))

@@ -57,10 +57,13 @@ class Models:
     """Loads checkpoints; an async context manager, because `evaluate.server` starts a process for each.
 
     The server holds one checkpoint at a time: the next one takes its place.
+
+    Args:
+        context_limit: of a dialogue on the server, in tokens; None for the checkpoint's own context.
     """
 
-    def __init__(self, evaluate: EvaluateConfig, model: ModelConfig):
-        self._evaluate, self._model = evaluate, model
+    def __init__(self, evaluate: EvaluateConfig, model: ModelConfig, context_limit: int | None):
+        self._evaluate, self._model, self.context_limit = evaluate, model, context_limit
         self._server, self._clients = ExitStack(), AsyncExitStack()
         self._served: tuple[Path, str] | None = None
         self.turn = asyncio.Lock()
@@ -85,9 +88,10 @@ class Models:
             engine = LocalEngine(model, turn=self.turn)
         else:
             tokenizer = load_tokenizer(checkpoint)
-            vocab_size = checkpoint_config(str(checkpoint)).vocab_size
+            kind = checkpoint_config(str(checkpoint))
             url = self._address(self._evaluate.server, checkpoint)
-            engine = SGLangEngine(url, self._model.context_tokens, vocab_size=vocab_size)
+            context_tokens = self.context_limit or kind.max_position_embeddings
+            engine = SGLangEngine(url, context_tokens, vocab_size=kind.vocab_size)
             self._clients.push_async_callback(engine.close)
         return engine, renderer_of(self._model, tokenizer)
 
@@ -163,8 +167,8 @@ class Evaluation:
             for player in names & {*self.checkpoints, *self.snapshots, *arms}:
                 checkpoint = {**self.checkpoints, **self.snapshots}[model if model and player in arms else player]
                 engine, renderer = self.models.load(checkpoint)
-                turn_tokens = self.model.turn_tokens
-                await check_context(self.game, self.tasks, renderer, engine.max_context_tokens, turn_tokens)
+                turn_tokens, limit = self.model.turn_tokens, self.models.context_limit
+                await check_context(self.game, self.tasks, renderer, engine.max_context_tokens, turn_tokens, limit)
                 policy = PolicyRules(renderer, turn_tokens, self.evaluate.temperature)
                 seated[player] = under(arms.get(player), policy.maker(engine))
             seated |= service_makers(names, self.services)

@@ -11,12 +11,20 @@ from slim_rl.rollout.tasks import TaskFile
 
 
 async def check_context(
-    game: NamedGame, tasks: Sequence[Task], renderer: Renderer, max_context_tokens: int, max_turn_tokens: int
+    game: NamedGame,
+    tasks: Sequence[Task],
+    renderer: Renderer,
+    max_context_tokens: int,
+    max_turn_tokens: int,
+    limit: int | None = None,
 ) -> None:
     """Check that the task with the longest prompt fits a model.
 
     Where the taskset demonstrates, there must be room for the prompt, one turn with its answer, and a last
     turn; otherwise for the prompt with the seat's tools and one turn of `max_turn_tokens`.
+
+    Args:
+        limit: `model.context_tokens`; None where it does not count. The sentence names it where it is what does not suffice.
 
     Raises:
         UserError: it does not fit, or a demonstrated turn is longer than `max_turn_tokens`.
@@ -26,7 +34,7 @@ async def check_context(
         shown = game.taskset.demonstrate(longest, seat)
         if shown is None:
             prompt = len(renderer.opening(heard(longest.prompt), await _tools(game, longest, seat)))
-            _check(longest, prompt, 0, max_turn_tokens, max_context_tokens)
+            _check(longest, prompt, 0, max_turn_tokens, max_context_tokens, limit)
             continue
         prompt = len(renderer.opening(shown.read(0), shown.tools))
         turn = 0
@@ -34,7 +42,7 @@ async def check_context(
             turn = len(renderer.turn(shown.turns[0]) + renderer.continuation(shown.read(1)))
         text = shown.closings[min(1, len(shown.turns))] or shown.turns[-1]
         last = len(renderer.turn(text))
-        _check(longest, prompt, turn, last, max_context_tokens)
+        _check(longest, prompt, turn, last, max_context_tokens, limit)
         if last > max_turn_tokens:
             raise UserError(
                 f"model.turn_tokens is {max_turn_tokens}, but {text!r} has {last} tokens in this model's "
@@ -50,10 +58,12 @@ async def _tools(game: NamedGame, task: Task, seat: str) -> Sequence[Tool]:
         await loaded.close()
 
 
-def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int) -> None:
+def _check(task: Task, prompt: int, turn: int, last: int, max_context_tokens: int, limit: int | None) -> None:
     if prompt + turn + last > max_context_tokens:
+        room = f"its context of {max_context_tokens} tokens. Use a model with a longer context, or a smaller game"
+        if limit == max_context_tokens:
+            room = f"model.context_tokens, {limit}. Raise it, or use a smaller game"
         raise UserError(
             f"The game {task.game_id} is too long for the model: a prompt of {prompt} tokens, a turn with "
-            f"its answer ({turn}) and a last turn ({last}) do not fit its context of {max_context_tokens} tokens. "
-            "Use a model with a longer context, or a smaller game."
+            f"its answer ({turn}) and a last turn ({last}) do not fit {room}."
         )

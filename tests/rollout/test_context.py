@@ -16,6 +16,8 @@ def test_a_game_too_long_for_the_context_or_a_turn_too_short_for_a_proposal(rend
     asyncio.run(check_context(matching, tasks, renderer, 512, 32))
     with pytest.raises(UserError, match=r"matching-3-stakes-0-\d is too long .* context of 40 tokens"):
         asyncio.run(check_context(matching, tasks, renderer, 40, 32))
+    with pytest.raises(UserError, match=r"do not fit model.context_tokens, 40\. Raise it"):
+        asyncio.run(check_context(matching, tasks, renderer, 40, 32, limit=40))
     with pytest.raises(UserError, match=r"model.turn_tokens is 3, but .*propose.* has \d+ tokens"):
         asyncio.run(check_context(matching, tasks, renderer, 512, 3))
 

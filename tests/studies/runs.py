@@ -25,7 +25,7 @@ def evaluation(game, study=None, tasks=(), folder=Path("episodes"), checkpoints=
     config, model, services = EvaluateConfig(**evaluate), ModelConfig(), Services({}, "evaluate/test", None)
     study = study or study_parameters(game.taskset.study, {})
     return Evaluation(
-        game, study, config, model, 0, folder, services, Models(config, model), tasks, checkpoints, dict(snapshots)
+        game, study, config, model, 0, folder, services, Models(config, model, None), tasks, checkpoints, dict(snapshots)
     )  # fmt: skip
 
 

@@ -4,12 +4,13 @@ import asyncio
 import json
 import shutil
 import sys
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 
 import pytest
 import yaml
 
 from slim_rl.analysis.comparison import grouped
+from slim_rl.config import checked
 from slim_rl.engines import sglang
 from slim_rl.evaluation.config import EvaluateConfig
 from slim_rl.evaluation.series import Models, rounds
@@ -67,12 +68,22 @@ def test_one_server_at_a_time_and_none_at_the_end(model, tokenizer, tmp_path, mo
         save_model(tmp_path / name, model, tokenizer)
 
     async def load():
-        async with Models(EvaluateConfig(server="serve {model} {port}"), ModelConfig()) as models:
+        async with Models(EvaluateConfig(server="serve {model} {port}"), ModelConfig(), None) as models:
             for name in ("base", "base", "trained"):
                 models.load(tmp_path / name)
 
     asyncio.run(load())
     assert events == ["start base", "stop base", "start trained", *["close"] * 3, "stop trained"]
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("local", 2048), ("slime", 512)])
+def test_on_a_server_a_model_trained_here_has_its_own_context(tokenizer, tmp_path, monkeypatch, backend, expected):
+    monkeypatch.setattr(sglang, "serving", lambda command, checkpoint: nullcontext("http://127.0.0.1:1"))
+    save_model(tmp_path, tiny_qwen(tokenizer, max_context_tokens=2048, seed=0), tokenizer)
+    given = {"model": {"base": str(tmp_path)}, "train": {"backend": backend}, "games": {"kuhn": {}}}
+    config = checked({**given, "evaluate": {"server": "serve {model} {port}"}}, "the test")
+    engine, _ = Models(config.evaluate, config.model, config.context_limit).load(tmp_path)
+    assert engine.max_context_tokens == expected
 
 
 @pytest.fixture(scope="module")
