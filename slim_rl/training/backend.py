@@ -12,7 +12,7 @@ from slim_rl.engines.local import LocalEngine
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.optimizer import muon_and_adamw, restore, set_learning_rate
+from slim_rl.training.optimizer import adamw, muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.update import TrainedSequence, update
 from slim_rl.training.weights import Weights
 
@@ -103,6 +103,4 @@ def _copied(weights: Weights) -> dict[str, torch.Tensor]:
 
 def make_optimizers(config: TrainConfig, weights: Weights) -> list[torch.optim.Optimizer]:
     rate, decay, betas = config.learning_rate, config.weight_decay, (0.9, 0.95)
-    if config.optimizer == "muon":
-        return muon_and_adamw(weights, rate, decay, betas)
-    return [torch.optim.AdamW(weights.trained.values(), lr=rate, betas=betas, weight_decay=decay)]
+    return (muon_and_adamw if config.optimizer == "muon" else adamw)(weights, rate, decay, betas)

@@ -17,7 +17,7 @@ from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
 from slim_rl.training.demonstrations import HeldOut, Tree
 from slim_rl.training.memory import fitting_tokens
-from slim_rl.training.optimizer import descend, muon_and_adamw, restore, set_learning_rate
+from slim_rl.training.optimizer import adamw, descend, muon_and_adamw, restore, set_learning_rate
 from slim_rl.training.prompt import following
 from slim_rl.training.weights import Weights
 
@@ -165,7 +165,7 @@ def peak_rate(config: WarmstartConfig, pretrained: bool) -> float:
 def _optimizers(weights: Weights, pretrained: bool) -> list[torch.optim.Optimizer]:
     decay, betas = 0.01, (0.9, 0.98)
     if pretrained:
-        return [torch.optim.AdamW(weights.trained.values(), weight_decay=decay, betas=betas)]
+        return adamw(weights, _LEARNING_RATE_PRETRAINED, decay, betas)
     # At first the model is stuck until it finds which numbers belong to which pairs. Muon gets there in fewer
     # steps than AdamW alone.
     return muon_and_adamw(weights, _LEARNING_RATE, decay, betas)

@@ -13,7 +13,8 @@ from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.weights import Weights
 
 _LARGE = 10**7
-"""Weights of a model whose passes leave holes in the heap that count. A smaller one would ask for the same pages again."""
+"""Weights of a model that is worth a fused step, and whose passes leave holes in the heap that count. A smaller one would ask for
+the same pages again."""
 
 
 class Muon(torch.optim.Muon):
@@ -59,6 +60,18 @@ def muon_and_adamw(
     if not rest:  # adapters are matrices of layers
         return [muon]
     return [muon, torch.optim.AdamW(rest, lr=learning_rate, weight_decay=weight_decay, betas=betas)]
+
+
+def adamw(
+    weights: Weights, learning_rate: float, weight_decay: float, betas: tuple[float, float]
+) -> list[torch.optim.Optimizer]:
+    """AdamW for all that is trained. On a processor a fused step takes a seventh of the time (SmolLM2: .06 s, not .43 s)."""
+    fused = weights.model.num_parameters() > _LARGE or None
+    return [
+        torch.optim.AdamW(
+            weights.trained.values(), lr=learning_rate, weight_decay=weight_decay, betas=betas, fused=fused
+        )
+    ]
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], learning_rate: float) -> None:
