@@ -25,6 +25,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.engine import FinishReason, Generation, Sampling
 from slim_rl.engines.graphs import Graphs
+from slim_rl.engines.memory import enough_memory
 from slim_rl.engines.model import overflow_hint
 
 _KINDS = ("qwen2", "qwen3", "llama")
@@ -86,8 +87,9 @@ class LocalEngine:
             async with self.turn:
                 batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
                 try:
-                    # In a thread, so that games and services are not held up.
-                    ended = await asyncio.to_thread(self.sample, batch)
+                    with enough_memory(f"while {len(batch)} dialogues were sampled at once", "lower concurrency"):
+                        # In a thread, so that games and services are not held up.
+                        ended = await asyncio.to_thread(self.sample, batch)
                 except BaseException as error:
                     for request in batch:
                         if not request.answer.done():

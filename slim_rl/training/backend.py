@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slim_rl.engines.engine import Engine
 from slim_rl.engines.local import LocalEngine
+from slim_rl.engines.memory import enough_memory
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.checkpoint import save_model
 from slim_rl.training.config import TrainConfig
@@ -36,7 +37,7 @@ class Backend(Protocol):
 
         Raises:
             Diverged: a number is not finite.
-            UserError: the trainer's log-probs are not the rollout's (`train.max_logprob_gap`).
+            UserError: the trainer's log-probs are not the rollout's (`train.max_logprob_gap`), or memory ran out.
         """
 
     async def save(self) -> dict[str, Any]:
@@ -74,7 +75,9 @@ class LocalBackend:
         metrics = {}
         if sequences:
             set_learning_rate(self.optimizers, learning_rate)
-            metrics = await update(self.config, self.weights, self.optimizers, sequences, self.team)
+            remedy = "take fewer train.microbatch_tokens or train.gradient_checkpointing"
+            with enough_memory("in an update of the weights", remedy):
+                metrics = await update(self.config, self.weights, self.optimizers, sequences, self.team)
         for name, mean in self.averages.items():
             mean.lerp_(self.weights.trained[name].detach(), 1 - self.config.averaging_decay)
         return metrics

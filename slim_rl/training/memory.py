@@ -63,7 +63,8 @@ def check_trainable(
 
     A parameter takes 4 bytes (in bf16 2 more, in fp16 4), those of a frozen copy, 4 for its gradient, 8 for AdamW's moments
     (Muon: 4), and 8 for averages, which take the weights' place when they are evaluated; with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
-    as long as its demonstrations, and are not counted.
+    as long as its demonstrations, and are not counted. Nor are keys and values of the rollout: nobody knows how long its
+    dialogues will be.
 
     Args:
         name: of the model, for the sentence.

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 import torch
 
-from slim_rl.core.errors import Diverged
+from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.engine import Sampling
 from slim_rl.engines.local import LocalEngine
 from tests.settings import counting
@@ -11,10 +11,10 @@ from tests.settings import counting
 PROMPTS = [[5, 6, 7, 8], [5, 6, 7, 8], [9, 10], [11] * 30]
 
 
-def generate(engine, prompts, **sampling):
+def generate(engine, prompts, max_new_tokens=12, **sampling):
     async def all_at_once():
         requests = [
-            engine.generate(ids, Sampling(max_new_tokens=12, seed=seed, **sampling)) for seed, ids in enumerate(prompts)
+            engine.generate(ids, Sampling(max_new_tokens, seed=seed, **sampling)) for seed, ids in enumerate(prompts)
         ]
         return await asyncio.gather(*requests)
 
@@ -108,6 +108,11 @@ def test_an_error_reaches_everyone_who_waits(engine):
         return await asyncio.gather(*requests, return_exceptions=True)
 
     assert [type(error) for error in asyncio.run(all_fail())] == [IndexError] * 3
+
+
+def test_too_many_dialogues_for_the_memory_are_told_in_a_sentence(engine):
+    with pytest.raises(UserError, match=r"while 2 dialogues were sampled at once.* lower concurrency"):
+        generate(engine, PROMPTS[:2], max_new_tokens=10**13)
 
 
 def test_of_engines_that_share_a_turn_one_samples_at_a_time(model, monkeypatch):

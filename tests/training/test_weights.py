@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from slim_rl.core.errors import UserError
+from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import choose
-from slim_rl.training.backend import make_optimizers
+from slim_rl.training.backend import LocalBackend, make_optimizers
 from slim_rl.training.config import LoraConfig, TrainConfig
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
@@ -52,6 +53,22 @@ def test_narrow_types_take_nearly_the_step_of_fp32_and_lose_no_small_one(model, 
     moved = (weights.trained["lm_head.weight"] - before).abs().max()
     assert 5e-6 < float(moved.detach()) < 5e-5
     assert not torch.equal(start, before)
+
+
+def no_memory_on_a_gpu(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def no_memory_on_a_processor(*_):
+    torch.empty(10**15)
+
+
+@pytest.mark.parametrize("fails", [no_memory_on_a_gpu, no_memory_on_a_processor])
+def test_an_update_too_large_for_the_memory_is_told_in_a_sentence(model, sequences, fails):
+    model.lm_head.register_forward_hook(fails)
+    backend = LocalBackend(TrainConfig(), Weights(model), LocalEngine(model))
+    with pytest.raises(UserError, match=r"fewer train\.microbatch_tokens or train\.gradient_checkpointing"):
+        asyncio.run(backend.update(sequences, 1e-3))
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e3])
