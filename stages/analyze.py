@@ -25,7 +25,9 @@ from stages.dependencies import parameters_of_the_run
 
 ROLLOUTS, EPISODES, REPORTS = Path("data/rollouts"), Path("data/episodes"), Path("reports")
 TIMES = ("tokens_sampled", "tokens_trained", "seconds_playing", "seconds_updating")
-TRAINING, HEALTH = REPORTS / "training", ("loss", "entropy", "entropy_loss", "kl", "kl_loss", "grad_norm")
+TRAINING = REPORTS / "training"
+HEALTH = ("loss", "entropy", "entropy_loss", "kl", "kl_loss", "grad_norm", "clipped_fraction", "logprob_gap_mean",
+          "logprob_gap_p99")  # fmt: skip
 
 
 def main() -> None:
@@ -99,7 +101,7 @@ def report(game: NamedGame, config: Config, origin: Provenance, alone: bool) -> 
 
 
 def training_health() -> pd.DataFrame:
-    """Loss, KL, entropy and gradient norm by training step, those that were logged: `step`, and a column for each."""
+    """HEALTH by training step, what was logged of it: `step`, and a column for each."""
     curves = _curves(HEALTH)
     return pd.concat(curves, axis=1).reset_index() if curves else pd.DataFrame()
 

@@ -54,7 +54,12 @@ def run(request, tmp_path_factory):
         write(folder / f"data/rollouts/{step}", episodes(truth, "policy", 12, 6, step))
     curves = folder / "reports/training/plots/metrics"
     curves.mkdir(parents=True)
-    logged = {"loss": (0.5, 0.25), "tokens_sampled": (6000, 3000), "tokens_trained": (9000, 9000)}
+    logged = {
+        "loss": (0.5, 0.25),
+        "logprob_gap_mean": (1e-4, 2e-4),
+        "tokens_sampled": (6000, 3000),
+        "tokens_trained": (9000, 9000),
+    }
     logged |= {"seconds_playing": (60, 30), "seconds_updating": (30, 60)}
     for name, (first, second) in logged.items():
         (curves / f"{name}.tsv").write_text(f"step\t{name}\n0\t{first}\n1\t{second}\n")
@@ -72,8 +77,10 @@ def test_the_page_says_what_is_true_and_nothing_else(run):
 
 def test_curves_of_the_loss_are_folded_and_what_the_training_took_is_said(run):
     reports = run[1]
+    health = pd.read_csv(reports / "data/health.csv")
     [folded] = re.findall(r"<details><summary>Loss.*?</details>", (reports / "report.html").read_text(), re.DOTALL)
-    assert "<svg" in folded and list(pd.read_csv(reports / "data/health.csv")["loss"]) == [0.5, 0.25]
+    assert "<svg" in folded and "The gap of log-probs" in folded
+    assert list(health["loss"]) == [0.5, 0.25] and list(health["logprob_gap_mean"]) == [1e-4, 2e-4]
     assert (
         "Training took 3.0 minutes on 2 cores of a kind: 1.5 of play at 100 sampled tokens a second, and 1.5 of updates at "
         "200 tokens a second."
