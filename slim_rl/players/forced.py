@@ -26,8 +26,11 @@ class Forced(Player):
 
     async def respond(self, observation: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
         attempts: list[Message] = []
-        while not ((forced := await self._rule(observation, attempts)) is None and attempts):
+        while True:
+            forced = await self._rule(observation, attempts)
             if attempts:
+                if forced is None:
+                    return attempts[-1]
                 self.take_back()
             if isinstance(forced, Message):
                 self.say(observation, forced, tools)
@@ -35,4 +38,3 @@ class Forced(Player):
             if forced is not None:
                 self.constrain(forced)
             attempts.append(await self._player.respond(observation, tools))
-        return attempts[-1]
