@@ -43,10 +43,11 @@ def check(config: Config) -> None:
             from slim_rl.rollout.rewards import find_reward  # its libraries take a second
 
             find_reward(parameters.reward_function)
-    for name in checkpoints(config):
-        if not (Path(name).exists() or on_the_hub(name)):
+    named = checkpoints(config)
+    for name in named:
+        if not (Path(name).exists() or may_be_on_the_hub(name)):
             raise UserError(f"There is no checkpoint {name}.")
-    if named := checkpoints(config):
+    if named:
         # In another process, because this one waits for the whole run and would keep the memory that torch takes.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
             apart.submit(check_checkpoints, config, named).result()
@@ -115,7 +116,7 @@ def checkpoints(config: Config) -> list[str]:
     return [*([] if config.model.base == "tiny" else [config.model.base]), *frozen]
 
 
-def on_the_hub(name: str) -> bool:
+def may_be_on_the_hub(name: str) -> bool:
     return name.count("/") < 2 and not name.startswith((".", "~", "/")) and not name.endswith(".gguf")
 
 

@@ -48,7 +48,7 @@ def _held(path: Path, before_waiting: Callable[[], None]) -> Iterator[int]:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = path.open("w")
     except OSError as error:
-        raise UserError(f"The folder {Path.cwd()} cannot be written: {error.strerror}.") from None
+        raise UserError(f"The folder {path.parent.absolute()} cannot be written: {error.strerror}.") from None
     with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

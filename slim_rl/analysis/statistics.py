@@ -167,18 +167,22 @@ def rank_correlation_difference(a: pd.DataFrame, b: pd.DataFrame, x: str, y: str
     column that does not vary follows nothing: its correlation is 0."""
     means = [episodes.groupby("game_id", observed=True)[[x, y]].mean().dropna() for episodes in (a, b)]
     games = means[0].index.intersection(means[1].index)
-    values = [one.loc[games].to_numpy(float).T for one in means]
-    drawn = np.random.default_rng(SEED).integers(len(games), size=(RESAMPLES, len(games)))
-    after, before = (_rank_correlations(one[:, None, :]) for one in values)
-    resampled = [_rank_correlations(one[:, drawn]) for one in values]
-    return interval(float(after[0] - before[0]), resampled[0] - resampled[1], len(games))
+    if (count := len(games)) < 3:
+        return unknown(count)
+    in_a, in_b = (one.loc[games].to_numpy(float).T for one in means)
+
+    def difference(chosen: np.ndarray) -> float:
+        return _rank_correlation(*in_a[:, chosen]) - _rank_correlation(*in_b[:, chosen])
+
+    rng = np.random.default_rng(SEED)
+    drawn = np.array([difference(rng.integers(count, size=count)) for _ in range(RESAMPLES)])
+    return interval(difference(np.arange(count)), drawn, count)
 
 
-def _rank_correlations(values: np.ndarray) -> np.ndarray:
-    """Of the rows of two matrices (2, rows, games)."""
-    x, y = (ranks - ranks.mean(axis=1, keepdims=True) for ranks in stats.rankdata(values, axis=2))
-    spread = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    return np.divide((x * y).sum(axis=1), spread, out=np.zeros_like(spread), where=spread > 0)  # type: ignore[no-any-return]
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    x, y = (ranks - ranks.mean() for ranks in map(stats.rankdata, (x, y)))
+    spread = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / spread if spread else 0.0
 
 
 # Over training. ----------------------------------------------------------------------------------------

@@ -135,10 +135,9 @@ def _follows(base: pd.DataFrame, trained: pd.DataFrame) -> Estimate:
     varied = [name for name in ("patience", "price") if name in trained and trained[name].nunique() > 1]
     if not varied:
         return unknown()
-    # More patience, more questions; a higher price, fewer.
-    after, before = (episodes.assign(price=-episodes["price"]) if varied[0] == "price" else episodes
-                     for episodes in (trained, base))  # fmt: skip
-    return rank_correlation_difference(after, before, varied[0], "question_count")
+    # More patience, more questions; a higher price, fewer, so there the base model's less the trained one's.
+    pair = (base, trained) if varied[0] == "price" else (trained, base)
+    return rank_correlation_difference(*pair, varied[0], "question_count")
 
 
 def pooled_evidence(runs: Sequence[Mapping[str, Any]]) -> Evidence:

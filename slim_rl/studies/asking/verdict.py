@@ -61,7 +61,9 @@ class Verdict:
 
     @property
     def supported(self) -> bool:
-        return self.text.startswith("Supported")
+        return self.outcome in (
+            "supported", "learnt how many and not which", "learnt to ask and not how many", "learnt to ask and not what",
+        )  # fmt: skip
 
 
 def judge(e: Evidence) -> Verdict:
