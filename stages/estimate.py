@@ -5,7 +5,8 @@
 Scripts play a few boards in every seat, by the game's own rules and prompts; what they say is counted as often as the
 stages play. Nobody knows beforehand how much the policy will ask. The rows "expected" are of policies that ask for all
 numbers of things between none and as many as they may, equally often; the rows "at most" of one that always asks for as
-many as it may, and on a Tinker server fills each turn. Groups that are played in place of those that a filter drops are not counted, nor are retries.
+many as it may, and on a Tinker server fills each turn. Groups that are played in place of those that a filter drops are
+not counted, nor are retries.
 """
 
 import asyncio

@@ -3,9 +3,9 @@
 From below: the profile that params.yaml names, params.yaml, PROFILE, which takes the place of the first, and --set. A
 profile may name another one in the same way. The last that has `games` says which are played.
 
-make repro PROFILE=NAME SET="NAME=VALUE NAME=VALUE" is short for this. Killed and started again with the same arguments, a run goes on. So does
-an experiment, because its unfinished work and paid replies are in this workspace; one that has finished is not run
-again.
+make repro PROFILE=NAME SET="NAME=VALUE NAME=VALUE" is short for this. Killed and started again with the same arguments,
+a run goes on. So does an experiment, because its unfinished work and paid replies are in this workspace; one that has
+finished is not run again.
 """
 
 import argparse

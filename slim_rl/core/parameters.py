@@ -28,7 +28,8 @@ class Section(BaseModel):
 
 
 PlayerName = Annotated[str, Field(pattern=r"^(policy|\w[\w-]*|checkpoint:.+|service:\w+)$")]
-"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; or a player that the game knows: `scripted`, `random`."""
+"""`policy`; `checkpoint:PATH`, a frozen model; `service:NAME`, one of `services`; or a player that the game knows:
+`scripted`, `random`."""
 
 
 class RewardConfig(Section):

@@ -56,8 +56,8 @@ class Ledger:
         self.price = price
         self.totals: Counter[str] = Counter()
         """Use by this run: `calls`, `prompt_tokens`, `cached_tokens`, `completion_tokens`, `trained_tokens`, `dollars`,
-        and the number of calls or replies by outcome (`RateLimitError`, `repaired_turns`, `asked_again`, ...). `unanswered` calls are under
-        way or were cut off; their `dollars` are the most that they can cost."""
+        and the number of calls or replies by outcome (`RateLimitError`, `repaired_turns`, `asked_again`, ...).
+        `unanswered` calls are under way or were cut off; their `dollars` are the most that they can cost."""
         self.replies: dict[str, Sequence[Any]] = {}
         """By key."""
         self._run, self._path = run, path

@@ -46,8 +46,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows, by number, of a table in Parquet, JSON lines or a JSON list, the latter two also compressed (.gz). A value that is null
-    is missing: pandas fills a row with them.
+    """The rows, by number, of a table in Parquet, JSON lines or a JSON list, the latter two also compressed (.gz). A
+    value that is null is missing: pandas fills a row with them.
 
     Raises:
         UserError: the file cannot be read, or a row is no JSON object; the sentence names the line.

@@ -111,7 +111,7 @@ class Trainer:
         """Train for `config.steps` steps. `on_step` gets the metrics of each, also of those before an interruption.
 
         Raises:
-            UserError: a filter does not exist, or a game's environment is down.
+            UserError: a filter does not exist, a game's environment is down, or more steps were taken already.
             Diverged: a log-prob, the gradient or a weight is not finite.
         """
         await self._resume()
@@ -148,6 +148,11 @@ class Trainer:
         state = load_state(self.folder / "state.pt")
         if state:
             self.run = Run(**state.pop("run"))
+        if self.run.step > self.config.steps:
+            raise UserError(
+                f"train.steps is {self.config.steps}, but the run in {self.folder} has taken {self.run.step} steps already, "
+                "and only its last state is kept. Give so many or more."
+            )
         await self.backend.load(state, ended=self.run.step >= self.config.steps and not self.benchmarks)
 
     async def _step(self) -> dict[str, float]:

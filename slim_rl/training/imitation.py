@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from slim_rl.core.errors import Diverged
 from slim_rl.engines.local import MIN_SHARED_TOKENS
+from slim_rl.engines.memory import enough_memory
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.checkpoint import load_state, save_state
 from slim_rl.training.config import WarmstartConfig
@@ -178,6 +179,9 @@ async def backward(weights: Weights, trees: Sequence[Tree], max_tokens: int, lea
     Args:
         trees: this process's share.
         least_length: a pass has no tree shorter than this share of its longest one.
+
+    Raises:
+        UserError: memory ran out.
     """
     whole = torch.tensor([sum(float(tree.weights.sum()) for tree in trees)], dtype=torch.float32)
     team.add([whole])
@@ -190,8 +194,10 @@ async def backward(weights: Weights, trees: Sequence[Tree], max_tokens: int, lea
     total = torch.zeros(())
     for part in filter(None, passes):
         await asyncio.sleep(0)  # here Ctrl-C is heard
-        loss = imitation_loss(weights.model, part) * (sum(float(tree.weights.sum()) for tree in part) / float(whole))
-        weights.backward(loss)
+        share = sum(float(tree.weights.sum()) for tree in part) / float(whole)
+        with enough_memory("in a step of the warm start", "take a smaller model, or shorter games"):
+            loss = imitation_loss(weights.model, part) * share
+            weights.backward(loss)
         total += loss.detach().cpu()
         del loss  # in fp16 it holds its graph
     team.add([total])

@@ -13,11 +13,11 @@ from slim_rl.engines.model import best_device, opening
 from slim_rl.training.config import TrainConfig
 
 ACTIVATIONS_GIGABYTES = 1.25
-"""For a forward and backward pass; larger ones are no faster on a processor. Fixed, because another number of tokens changes the
-last digits of the weights."""
+"""For a forward and backward pass; larger ones are no faster on a processor. Fixed, because another number of tokens
+changes the last digits of the weights."""
 TAKEN_FOR_KEPT = 2.4
-"""Bytes that a pass takes on a processor for each one of activations that it keeps, with its temporaries and what malloc and oneDNN
-hold back. Measured with SmolLM2."""
+"""Bytes that a pass takes on a processor for each one of activations that it keeps, with its temporaries and what
+malloc and oneDNN hold back. Measured with SmolLM2."""
 MAX_TOKENS = 2048
 """On a processor more only adds padding: sequences of unlike lengths are in one pass."""
 MAX_TOKENS_GPU = 16_384
@@ -61,10 +61,10 @@ def check_trainable(
 ) -> None:
     """Check, before its weights are read, that a model can be trained on this machine.
 
-    A parameter takes 4 bytes (in bf16 2 more, in fp16 4), those of a frozen copy, 4 for its gradient, 8 for AdamW's moments
-    (Muon: 4), and 8 for averages, which take the weights' place when they are evaluated; with LoRA its own and those of the copy that is sampled from. Activations come on top; the warm start's are
-    as long as its demonstrations, and are not counted. Nor are keys and values of the rollout: nobody knows how long its
-    dialogues will be.
+    A parameter takes 4 bytes (in bf16 2 more, in fp16 4), those of a frozen copy, 4 for its gradient, 8 for AdamW's
+    moments (Muon: 4), and 8 for averages, which take the weights' place when they are evaluated; with LoRA its own and
+    those of the copy that is sampled from. Activations come on top; the warm start's are as long as its demonstrations,
+    and are not counted. Nor are keys and values of the rollout: nobody knows how long its dialogues will be.
 
     Args:
         name: of the model, for the sentence.

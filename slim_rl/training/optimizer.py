@@ -13,8 +13,8 @@ from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.weights import Weights
 
 _LARGE = 10**7
-"""Weights of a model that is worth a fused step, and whose passes leave holes in the heap that count. A smaller one would ask for
-the same pages again."""
+"""Weights of a model that is worth a fused step, and whose passes leave holes in the heap that count. A smaller one
+would ask for the same pages again."""
 
 
 class Muon(torch.optim.Muon):

@@ -67,9 +67,10 @@ it, and in an answer from the number to the first name."""
 def _look_back(model: Qwen3ForCausalLM, sharpness: float = 2.0, bands: int = 4) -> None:
     """Let each head of the first layer begin with attention to one of the tokens before.
 
-    Copying a number from a table needs such heads, and they form late in a model trained from scratch: Olsson et al. 2022, arXiv 2209.11895, where building them in makes in-context copying come at once. Queries
-    and keys are made constant, so that only the rotation by position (RoPE) tells tokens apart, and the query is
-    turned back by so many places.
+    Copying a number from a table needs such heads, and they form late in a model trained from scratch: Olsson et al.
+    2022, arXiv 2209.11895, where building them in makes in-context copying come at once. Queries and keys are made
+    constant, so that only the rotation by position (RoPE) tells tokens apart, and the query is turned back by so many
+    places.
 
     Args:
         sharpness: of the attention, the weights of the norms of queries and keys.

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from slim_rl.core.errors import UserError
 from slim_rl.core.game import Demonstration
 from slim_rl.core.message import heard
 from slim_rl.runtime.team import Team
@@ -177,6 +178,12 @@ def test_a_batch_in_parts_gives_the_same_gradient(tokenizer, trees):
     assert counts[0] == 1 < counts[1] < counts[2] == len(different)
     for other in gradients[1:]:
         assert_close(gradients[0], other)
+
+
+def test_a_step_too_large_for_the_memory_is_told_in_a_sentence(model, trees):
+    model.lm_head.register_forward_hook(lambda *_: torch.empty(10**15))
+    with pytest.raises(UserError, match=r"Memory ran out in a step of the warm start.*smaller model"):
+        asyncio.run(backward(Weights(model), trees[:1], 10**6, 0.0, Team()))
 
 
 def test_a_killed_checkpoint_goes_on_with_the_same_weights_and_measurements(tokenizer, renderer, some, tmp_path):

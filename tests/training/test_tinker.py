@@ -252,6 +252,15 @@ def test_a_finished_training_is_exported_again_when_the_server_has_forgotten_it(
         train(base, tmp_path / "run", changes={"steps": 3})
 
 
+def test_a_shorter_run_than_was_trained_already_is_refused_and_not_given_the_longer_ones_model(
+    base, taught, tmp_path, installed
+):
+    installed(Server(taught))
+    train(base, tmp_path)
+    with pytest.raises(UserError, match=r"train.steps is 1, but the run in .* has taken 2 steps already"):
+        train(base, tmp_path, changes={"steps": 1})
+
+
 def test_the_budget_stops_a_run_before_it_is_exceeded_and_a_larger_one_goes_on(
     base, taught, tmp_path, installed, whole
 ):
