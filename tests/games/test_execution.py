@@ -3,11 +3,12 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from slim_rl.core.errors import UserError
-from slim_rl.core.game import Task
+from slim_rl.core.game import Purpose, Task
 from slim_rl.games.execution import Parameters
 from slim_rl.games.execution.game import Execution, is_constant
 from slim_rl.games.execution.tasks import FileTasks, GrammarTasks
@@ -131,9 +132,11 @@ def test_demonstrations_run_less_than_six_times_in_ten(grammar):
     assert 0.4 < sum(runs) / len(runs) < 0.6 and len(set(shown)) > 80
 
 
-def test_tasks_of_different_purposes_differ(grammar):
-    prompts = {purpose: [t.prompt for t in grammar.tasks(purpose, 50)] for purpose in ("train", "evaluate")}
-    assert prompts["train"] != prompts["evaluate"] and len(set(prompts["train"])) > 40
+def test_no_formula_that_is_evaluated_is_trained_or_shown(grammar):
+    made = {p: [task.state["formula"] for task in grammar.tasks(p, 2000)] for p in get_args(Purpose)}
+    trained, shown, evaluated = (set(made[p]) for p in ("train", "demonstrations", "evaluate"))
+    assert not evaluated & (trained | shown) and made["train"] != made["demonstrations"]
+    assert len(evaluated) > 200 and len(trained) > 800
 
 
 def test_tasks_of_mbpp_are_its_own_splits():

@@ -142,6 +142,12 @@ def test_rules_are_right_where_the_rule_says_so(taskset, tasks, play_out):
             assert episode.rewards["predictor"] == (1 if answer == str(_computed(program)) else -1)
 
 
+def test_no_program_that_is_evaluated_is_trained_or_shown(taskset):
+    evaluated = [task.state["program"] for task in taskset.tasks("evaluate", 500)]
+    others = {task.state["program"] for p in ("train", "demonstrations") for task in taskset.tasks(p, 2048)}
+    assert len(evaluated) == len(set(evaluated)) == 247 and not others & set(evaluated) and len(others) == 253
+
+
 def test_demonstrations_are_noisy(taskset):
     tasks = list(taskset.tasks("demonstrations", 300))
     authors = [taskset.demonstrate(task, "author").closings[0] for task in tasks]

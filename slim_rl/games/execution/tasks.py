@@ -154,6 +154,8 @@ def _can_be_checked(tests: list[str]) -> bool:
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
 _DIGITS = range(1, 10)
+HELD_OUT = 5
+"""One formula in so many is held out."""
 
 
 class GrammarTasks(_Tasks):
@@ -168,16 +170,21 @@ class GrammarTasks(_Tasks):
     )  # fmt: skip
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        """What is evaluated has formulas that no other task has."""
         rng = np.random.default_rng(series_seed(self.seed, purpose))
-        for number in range(count):
+        number = 0
+        while number < count:
             first, second = (str(name) for name in rng.choice(list(OPERATORS), size=2))
             a, b, given, *others = (int(n) for n in rng.choice(_DIGITS, size=5))
             formula = f"x {first} {a} {second} {b}"
+            if (seed_of("held out", formula) % HELD_OUT == 0) != (purpose == "evaluate"):
+                continue
             tests = [f"assert f({x}) == {_value(x, first, a, second, b)}" for x in (given, *others)]
             yield Task(
                 f"{purpose}-{number}", f"Write f(x) = {formula} and print f({given}).",
                 {"formula": formula, "given": given, "tests": tests},
             )  # fmt: skip
+            number += 1
 
     def demonstrate(self, task: Task, seat: str) -> Demonstration:
         rng = np.random.default_rng(seed_of("demonstrator", task.game_id, task.prompt))

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ _EXPRESSIONS: dict[str, Callable[[int, int], int]] = {
     "max(x, y)": max,
     "min(x, y)": min,
 }
+_PROGRAMS = [
+    f"x = {x}\ny = {y}\nprint({expression})" for x, y, expression in product(range(10), range(10), _EXPRESSIONS)
+]
+_HELD_OUT = [program for program in _PROGRAMS if seed_of("held out", program) % 2]
+_OTHERS = [program for program in _PROGRAMS if program not in _HELD_OUT]
 _PROGRAM = re.compile(r"x = (\d)\ny = (\d)\nprint\((.+)\)")
 _LARGER, _COMMONEST = "rule-larger-digit", "rule-commonest-answer"
 _BROKEN = ("print(x", "print(z)", "print(id(x))", "print(hash('a'))", "x + y")
@@ -48,9 +54,11 @@ class PredictionTasks(Taskset):
         self._sandbox = Sandbox(parameters.sandbox, interpreters=RUNS)
 
     def tasks(self, purpose: Purpose, count: int) -> Iterator[Task]:
+        """Half of the 500 programs are held out. At most `count` of them are evaluated, none of them twice."""
         rng = np.random.default_rng(series_seed(self.seed, purpose))
-        for number in range(count):
-            yield Task(f"{purpose}-{number}", PROMPT, {"program": made(rng)})
+        programs = rng.permutation(_HELD_OUT)[:count] if purpose == "evaluate" else rng.choice(_OTHERS, count)
+        for number, program in enumerate(programs.tolist()):
+            yield Task(f"{purpose}-{number}", PROMPT, {"program": program})
 
     def load(self, task: Task) -> Prediction:
         return Prediction(task.game_id, task.prompt, self.parameters, self._sandbox, str(task.state["program"]))
@@ -96,19 +104,13 @@ class _Scripted(ScriptedPlayer):
 
     def turn(self, observation: str) -> str:
         if self._seat == AUTHOR:
-            return self._program if self._name == "scripted" else made(self._rng)
+            return self._program if self._name == "scripted" else str(self._rng.choice(_PROGRAMS))
         if self._name == _LARGER:
             return max(re.findall(r"\d", observation), default="0")
         if self._name == _COMMONEST:
             return self._commonest
         value = _computed(observation.removeprefix(QUESTION)) if self._name == "scripted" else None
         return str(_guess(self._rng) if value is None else value)
-
-
-def made(rng: np.random.Generator) -> str:
-    """A random program that computes with two digits."""
-    x, y = rng.integers(0, 10, size=2)
-    return f"x = {x}\ny = {y}\nprint({rng.choice(list(_EXPRESSIONS))})"
 
 
 def _guess(rng: np.random.Generator) -> int:
