@@ -25,7 +25,11 @@ def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
     """The finished episodes of `frame` that have a reward, with `reward`, the mean over the seats of `player`."""
     frame = frame[frame["status"] != "failed"]
     seats = [column.removeprefix("reward.") for column in frame if column.startswith("reward.")]
-    own = {seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player) for seat in seats}
+    own = {
+        seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player)
+        for seat in seats
+        if f"seat.{seat}" in frame  # not one that an agent added, `agent#2`, whose reward is that of `agent`
+    }
     return frame.assign(reward=pd.DataFrame(own).mean(axis=1)).dropna(subset="reward").reset_index(drop=True)
 
 

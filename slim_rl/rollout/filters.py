@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from slim_rl.core.episode import Episode
+from slim_rl.rollout.rewards import judged_seats
 from slim_rl.runtime.imports import function_at
 
 Group = Sequence[Episode]
@@ -15,10 +16,13 @@ MIN_REWARD = 0.1
 
 
 def reward_varies(group: Group) -> bool:
-    """Some seat did not earn the same in all episodes. Without that there is no advantage to learn from
+    """Some seat of the policy did not earn the same in all episodes. Without that there is no advantage to learn from
     (DAPO, arXiv 2503.14476, section 3.2)."""
-    ended = [episode.rewards for episode in group if episode.rewards]
-    return any(np.std([rewards[seat] for rewards in ended]) > 1e-6 for seat in (ended[0] if ended else ()))
+    earned: dict[str, list[float]] = {}
+    for episode in group:
+        for seat in judged_seats(episode) if episode.rewards else ():
+            earned.setdefault(seat, []).append(episode.rewards[seat])
+    return any(np.std(rewards) > 1e-6 for rewards in earned.values())
 
 
 def no_failed_episode(group: Group) -> bool:

@@ -20,7 +20,7 @@ import aiohttp
 
 from slim_rl.core.episode import Episode
 from slim_rl.core.errors import EpisodeFailed, RewardFailed, UserError, finite
-from slim_rl.core.game import Task
+from slim_rl.core.game import Task, base_seat
 from slim_rl.core.parameters import RewardConfig
 from slim_rl.games import NamedGame
 from slim_rl.rollout.play import fail
@@ -166,11 +166,13 @@ async def judge(config: RewardConfig, episodes: Sequence[Episode], tasks: Sequen
 async def judge_groups(
     games: Mapping[str, NamedGame], tasks: Sequence[Task], episodes: Sequence[Episode], size: int, store: Store
 ) -> None:
-    """Judge the groups of a training step whose game says so, each once, and keep the rewards in `store`."""
+    """Judge the groups of a training step whose game says so, and keep the rewards in `store`. A group is judged again
+    if an episode was played again after it."""
     for start in range(0, len(episodes), size):
         group = episodes[start : start + size]
         config = games[group[0].game].parameters.reward_function if group[0].game else None
-        if config is None or config.scope != "group" or any(JUDGED in episode.metrics for episode in group):
+        judged = all(JUDGED in episode.metrics for episode in group if episode.status != "failed")
+        if config is None or config.scope != "group" or judged:
             continue
         await judge(config, group, tasks[start : start + size])
         for episode in group:
@@ -180,8 +182,10 @@ async def judge_groups(
 
 
 def judged_seats(episode: Episode) -> list[str]:
-    """The policy's; without a policy, all."""
-    return [seat for seat, who in episode.seating.items() if who == "policy"] or list(episode.traces or episode.seating)
+    """The policy's, with those that the game added to them; without a policy, all."""
+    seats = dict.fromkeys((*episode.seating, *episode.traces, *episode.rewards))
+    policys = [seat for seat in seats if episode.seating.get(base_seat(seat)) == "policy"]
+    return policys or list(episode.traces or episode.seating or episode.rewards)
 
 
 def _near(text: str, wanted: str, tolerance: float) -> bool:

@@ -6,6 +6,7 @@ from math import comb
 import numpy as np
 
 from slim_rl.core.episode import Episode
+from slim_rl.core.game import base_seat
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -43,4 +44,7 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _reward(episodes: Sequence[Episode]) -> float:
-    return float(np.mean([e.rewards[seat] for e in episodes for seat in e.traces or e.rewards]))
+    # Sequences of one seat (`agent`, `agent#2`) have one reward, which counts once.
+    return float(
+        np.mean([e.rewards[seat] for e in episodes for seat in dict.fromkeys(map(base_seat, e.traces or e.rewards))])
+    )

@@ -27,6 +27,19 @@ def test_a_group_varies_if_any_seat_does(rewards, varies):
     assert reward_varies([episode(status="failed"), *(episode(**r) for r in rewards)]) == varies
 
 
+@pytest.mark.parametrize(
+    ("rewards", "varies"),
+    [
+        ([{"agent": 0.0, "agent#2": 0.0}, {"agent": 0.0}], False),
+        ([{"agent": 0.0}, {"agent": 1.0, "agent#2": 1.0}], True),
+        ([{"agent": 0.5, "rival": 1.0}, {"agent": 0.5, "rival": -1.0}], False),
+    ],
+)
+def test_only_the_policys_seats_count_also_where_an_agent_added_some(rewards, varies):
+    seating = {"agent": "policy", "rival": "scripted"}
+    assert reward_varies([Episode("e", "g", seating=seating, rewards=earned) for earned in rewards]) == varies
+
+
 GOOD = [episode(0.0), episode(1.0, text="other")]
 
 

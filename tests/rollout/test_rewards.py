@@ -15,6 +15,7 @@ from slim_rl.core.parameters import GameParameters, RewardConfig
 from slim_rl.games import NamedGame
 from slim_rl.rollout.rewards import find_reward, judge, judge_groups
 from slim_rl.rollout.store import Store
+from slim_rl.rollout.summary import describe
 from slim_rl.rollout.tasks import TaskFile
 
 
@@ -144,6 +145,30 @@ def test_a_group_is_judged_together_and_once(tmp_path):
     assert {name: e.rewards for name, e in again.items()} == {e.episode_id: e.rewards for e in group[:3]}
     asyncio.run(judge_groups(games, [Task("g")] * 3, list(again.values()), 3, store))
     assert test_rewards.ranks.calls == 1
+
+
+def test_a_group_with_an_episode_that_was_played_again_is_judged_again(tmp_path):
+    """A killed run plays failed episodes again, and the others may have been judged by then."""
+    config = RewardConfig(function="tests.rollout.test_rewards:ranks", scope="group")
+    games = {"quiz": NamedGame("quiz", GameParameters(reward_function=config), None)}
+    group = [episode("a", 0), episode("abc", 1), episode("ab", 2, "failed")]
+    with Store(tmp_path) as store:
+        asyncio.run(judge_groups(games, [Task("g")] * 3, group, 3, store))
+        group[2] = episode("abcde", 2)
+        asyncio.run(judge_groups(games, [Task("g")] * 3, group, 3, store))
+    assert [e.rewards["solver"] for e in group] == [0.0, 0.0, 1.0]
+
+
+def test_what_an_agent_says_in_a_sequence_that_it_added_is_its_response():
+    """As after it has shortened its history; the episode counts once in the mean."""
+    one = episode("I think", 0)
+    one.turns.append(Turn("solver#2", heard("Go on."), said("42")))
+    one.rewards["solver#2"] = 9.0
+    asyncio.run(judge(RewardConfig(function="exact_match"), [one], [Task("g", "", {"label": "42"})]))
+    assert one.rewards == {"solver": 1.0, "solver#2": 1.0}
+    other = episode("41", 1)
+    other.rewards = {"solver": 0.0}
+    assert describe([one, other])["reward"] == 0.5
 
 
 def test_a_judge_that_fails_fails_the_episode_and_nonsense_is_told():

@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from slim_rl.core.errors import UserError
+from slim_rl.evaluation.study import rewarded
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.calculator.arithmetic import evaluate, written
 from slim_rl.players.renderer import Renderer
 from slim_rl.rollout.seating import PolicyRules, Request, Seating
-from slim_rl.rollout.shards import read_episodes
+from slim_rl.rollout.shards import read_episodes, read_frame, write_shard
 from slim_rl.runtime.process import wait_until
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import sequences
@@ -118,12 +119,16 @@ def test_whatever_a_client_does_what_was_sampled_is_what_is_trained_on(play, tok
         assert set(episode.rewards) == set(episode.traces)
 
 
-def test_only_an_edited_history_begins_a_sequence(play, tokenizer):
+def test_only_an_edited_history_begins_a_sequence(play, tokenizer, tmp_path):
     [kept] = play(GUESTS.format("restates"), says(tokenizer, "river", echo.call("look"), "stone"))
     assert (list(kept.traces), kept.metrics["encoded_again_tokens"]) == (["agent"], 0)
     [edited] = play(GUESTS.format("edits"), says(tokenizer, "river", "stone", "apple"))
     assert list(edited.traces) == ["agent", "agent#2"]
     assert edited.metrics["encoded_again_tokens"] == 2  # "river" and its end
+    edited.episode_id = "another"
+    write_shard(tmp_path / "both.parquet", [kept, edited])
+    reported = rewarded(read_frame(tmp_path), "policy")
+    assert list(reported["reward"]) == [kept.rewards["agent"], edited.rewards["agent"]]
 
 
 @pytest.mark.parametrize(("guest", "is_told"), [("restates", False), ("edits", False), ("rewrites", True)])
