@@ -56,6 +56,7 @@ def _params() -> Iterator[tuple[str, str]]:
 def _markdown() -> Iterator[str]:
     """The parameters as docs/parameters.md has them."""
     yield "# Parameters\n\nAll parameters of `params.yaml`, made by `slim-rl params --markdown`; a test keeps the page current."
+    yield "`params.yaml` may also name a profile that lies below it (`profile: asking`), see [architecture](architecture.md)."
     sections: dict[str, list[str]] = {}
     for name, default, allowed, about in _parameters():
         head, *rest = name.split(".")

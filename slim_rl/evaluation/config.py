@@ -21,7 +21,8 @@ class EvaluateConfig(Section):
     """Training steps between two evaluations on `benchmarks`, which come first before training and last after it; null
     for none. With `train.backend: local`; with `slime` see `slime.evaluate_every`."""
     benchmarks: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], BenchmarkConfig] = Field(default_factory=dict)
-    """By the name under which the curves show them: `mbpp_eval/pass_rate`."""
+    """By the name under which the curves show them: `mbpp_eval/pass_rate`. Each may have `parameters`, its game's, as in
+    `games`."""
 
     @model_validator(mode="after")
     def _benchmarks_have_an_interval(self) -> "EvaluateConfig":

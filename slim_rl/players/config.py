@@ -46,8 +46,8 @@ class ServiceConfig(Section):
     timeout_seconds: float = Field(60.0, gt=0)
     """Time limit of one call; then it is retried."""
     max_retries: int = Field(6, ge=0)
-    """Retries per turn; then the episode has failed. Where all calls fail, for all episodes, they pause as often and twice
-    more, together a minute or two by default; then the run stops."""
+    """Retries per turn; then the episode has failed. In an outage all calls pause up to `max_retries` + 2 times, a minute or
+    two in all by default; then the run stops."""
     max_cost_dollars: float | None = Field(None, gt=0)
     """Budget of one run of a stage, interrupted parts included; then it stops and can be resumed. null for no limit.
     Needs a price."""

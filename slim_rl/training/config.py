@@ -33,8 +33,8 @@ class WarmstartConfig(Section):
     last_seat_demonstrations: int = Field(0, ge=0)
     """Number of first demonstrations that all show the last of the policy's seats. After them the seats alternate."""
     stop_at: float | None = Field(None, gt=0, le=1)
-    """For a checkpoint: stop before the demonstrations are used up, once this share of a game's closings is right on
-    demonstrations held out, after no turn, after one, after two, and so on. null: use all."""
+    """For a checkpoint: stop before the demonstrations are used up, once, for each number of earlier turns, this share of
+    last moves is right on held-out demonstrations. null: use all."""
 
     @model_validator(mode="after")
     def _every_seat_is_shown(self) -> "WarmstartConfig":
@@ -89,7 +89,8 @@ class TrainConfig(Section):
     importance_cap: float | None = Field(None, gt=0)
     """Truncated importance sampling, for a rollout whose log-probs differ from the trainer's (model.precision): the clip
     compares with the trainer's own log-probs, and a token counts as many times as it is likelier here than in the rollout,
-    at most this (Yao et al. 2025, fengyao.notion.site/off-policy-rl). null: off; the clip compares with the rollout's."""
+    at most this (Yao et al. 2025, fengyao.notion.site/off-policy-rl). It needs `train.minibatches: 1`. null: off; the clip
+    compares with the rollout's."""
     max_logprob_gap: float = Field(0.2, gt=0)
     """Training stops where rollout and trainer give the sampled tokens log-probs that differ by more, on average. Not for
     SLIME."""
