@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
-from slim_rl.rollout.shards import read_episodes, shards
+from slim_rl.rollout.shards import read_last_attempts, shards
 from slim_rl.rollout.tasks import tasks_of
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import work_root
@@ -74,7 +74,7 @@ def upload(run: str, folder: Path, url: str = API_URL, key: str | None = None) -
     uploaded = {line["episode"] for line in read_lines(path)}
     journal = Journal(path)
     try:
-        return asyncio.run(_upload(run, read_episodes(folder), url, key, uploaded, journal))
+        return asyncio.run(_upload(run, read_last_attempts(folder), url, key, uploaded, journal))
     finally:
         journal.close()
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -114,6 +115,14 @@ def test_a_server_that_fails_half_way_gets_each_trajectory_once_and_in_order(stu
     posts = stub.posts
     assert upload("run", shards, stub.url) == 0 and stub.posts == posts
     assert stub.names() == EVERY and len(stub.events) == 12 * 8
+
+
+def test_of_an_episode_whose_group_was_judged_the_judged_one_is_uploaded(stub, tmp_path):
+    played = Episode("e", "g", "game", {"solver": "policy"}, turns=[Turn("solver", heard("?"), said("853"))])
+    for number, rewards in enumerate(({"solver": 0.0}, {"solver": 1.0})):
+        write_shard(tmp_path / f"rollouts/{number:05d}.parquet", [replace(played, rewards=rewards)])
+    assert upload("run", tmp_path / "rollouts", stub.url) == 1
+    assert [event["reward"] for event in stub.events.values() if event.get("isFinished")] == [1.0]
 
 
 def test_an_upload_that_is_killed_half_way_goes_on(stub, shards):
