@@ -28,6 +28,7 @@ POOLS = {"laptop": 1, "gpu": 1}
 """Process pools, and the runs that each may have at a time."""
 LOG = Path(".work/prefect.log")
 _START_SECONDS = 120.0
+_PREFECT = (sys.executable, "-m", "prefect")  # found also where the environment is not activated
 
 
 def main() -> None:
@@ -61,7 +62,7 @@ def serve(port: int, pool: str) -> None:
         _start(parts, sys.executable, "-m", "http.server", str(port + 1), "--bind", "127.0.0.1", "-d", "reports")
         _make_pools(api)
         _deploy()
-        worker = _start(parts, "prefect", "worker", "start", "--pool", pool)
+        worker = _start(parts, *_PREFECT, "worker", "start", "--pool", pool)
         print(
             f"Prefect: {ui}\nReports: {reports}/report.html\n"
             f"Start: PREFECT_API_URL={api} prefect deployment run 'pipeline/laptop'\nCtrl-C ends all.",
@@ -96,7 +97,7 @@ def some_server() -> Iterator[None]:
 
 
 def _start_server(parts: ExitStack, port: int, *options: str) -> subprocess.Popen:
-    server = _start(parts, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), *options)
+    server = _start(parts, *_PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port), *options)
     api = f"http://127.0.0.1:{port}/api"
     if not wait_until(lambda: _healthy(api) or server.poll() is not None, _START_SECONDS) or server.poll() is not None:
         raise UserError(f"Prefect's server did not start within {_START_SECONDS:.0f} seconds; see {LOG}.")
@@ -129,7 +130,7 @@ def _make_pools(api: str) -> None:
 
 
 def _deploy() -> None:
-    done = subprocess.run(["prefect", "--no-prompt", "deploy", "--all"], capture_output=True, text=True)
+    done = subprocess.run([*_PREFECT, "--no-prompt", "deploy", "--all"], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"`prefect deploy --all` failed: {(done.stderr or done.stdout).strip()[-500:]}")
 

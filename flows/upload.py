@@ -3,10 +3,11 @@
     python -m flows.upload --run NAME [--episodes data/rollouts]
     prefect deployment run 'upload/openreward'
 
-Each trajectory is uploaded once, in the order of the shards. The ids of its events follow from the run's name and the
-episode's id, so what is sent again after an interruption is the same event; and a journal lists what has arrived, so the
-same command continues where it stopped. Failed episodes are left out. The key OPENREWARD_API_KEY goes to OpenReward
-alone; for another address name its variable.
+Each trajectory is uploaded once, in the order of the shards. Its name is when its training began, its game and the
+episode's id, because other trainings and games have the same ids. The ids of its events follow from this name and the
+run's, so what is sent again after an interruption is the same event; and a journal lists what has arrived, so the same
+command continues where it stopped. Failed episodes are left out. The key OPENREWARD_API_KEY goes to OpenReward alone; for
+another address name its variable.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from tqdm import tqdm
 
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import UserError
-from slim_rl.rollout.shards import read_episodes, shards
+from slim_rl.rollout.shards import began, read_last_attempts, shards
 from slim_rl.rollout.tasks import tasks_of
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import work_root
@@ -73,43 +74,47 @@ def upload(run: str, folder: Path, url: str = API_URL, key: str | None = None) -
     path = work_root() / "uploaded" / f"{uuid.uuid5(uuid.NAMESPACE_URL, f'{url} {run}')}.jsonl"
     uploaded = {line["episode"] for line in read_lines(path)}
     journal = Journal(path)
+    training = began(folder).isoformat()
+    named = ((f"{training}/{e.game}/{e.episode_id}", e) for e in read_last_attempts(folder))
     try:
-        return asyncio.run(_upload(run, read_episodes(folder), url, key, uploaded, journal))
+        return asyncio.run(_upload(run, named, url, key, uploaded, journal))
     finally:
         journal.close()
 
 
 async def _upload(
-    run: str, episodes: Iterator[Episode], url: str, key: str | None, uploaded: set[str], journal: Journal
+    run: str, named: Iterator[tuple[str, Episode]], url: str, key: str | None, uploaded: set[str], journal: Journal
 ) -> int:
     states: dict[str, dict[str, Mapping[str, Any]]] = {}
     count = 0
     headers = {"x-api-key": key} if key else {}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=60)) as http:
-        for episode in tqdm(episodes, desc="upload", unit="episode"):
-            if episode.episode_id in uploaded or episode.status not in ("completed", "truncated"):
+        for name, episode in tqdm(named, desc="upload", unit="episode"):
+            if name in uploaded or episode.status not in ("completed", "truncated"):
                 continue
             game = episode.game
             if game not in states:
                 states[game] = {task.game_id: task.state for task in tasks_of(GAMES, game)}
-            events = trajectory(run, episode, states[game].get(episode.game_id, {}), int(time.time() * 1000))
+            events = trajectory(run, name, episode, states[game].get(episode.game_id, {}), int(time.time() * 1000))
             for batch in _batches(_without(events, key)):
                 await _post(http, f"{url}/v1/rollouts", batch)
-            journal.append({"episode": episode.episode_id})
-            uploaded.add(episode.episode_id)
+            journal.append({"episode": name})
+            uploaded.add(name)
             count += 1
     return count
 
 
-def trajectory(run: str, episode: Episode, state: Mapping[str, Any], milliseconds: int) -> list[dict[str, Any]]:
+def trajectory(
+    run: str, name: str, episode: Episode, state: Mapping[str, Any], milliseconds: int
+) -> list[dict[str, Any]]:
     """The events of one episode: its head, then its messages in order.
 
     Args:
+        name: of the trajectory; no other one of the run has it.
         state: of its task; empty if it is not known.
         milliseconds: the time of the events.
     """
-    name = f"{run}/{episode.episode_id}"
-    head = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    head = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{run}/{name}"))
     seat = next((s for s, player in episode.seating.items() if player == "policy"), next(iter(episode.rewards), ""))
     events: list[dict[str, Any]] = [
         {
@@ -117,7 +122,7 @@ def trajectory(run: str, episode: Episode, state: Mapping[str, Any], millisecond
             "eventId": head,
             "timestamp": milliseconds,
             "runName": run,
-            "rolloutName": episode.episode_id,
+            "rolloutName": name,
             "environment": episode.game.partition(":")[2] or episode.game,
             "split": state.get("split", episode.series or "train"),
             "metadata": {"step": episode.step, "status": episode.status, **episode.metrics},
@@ -130,7 +135,7 @@ def trajectory(run: str, episode: Episode, state: Mapping[str, Any], millisecond
         events.append(
             {
                 "eventType": "message",
-                "eventId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{index}")),
+                "eventId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{run}/{name}/{index}")),
                 "rolloutEventId": head,
                 "timestamp": milliseconds,
                 "index": index,

@@ -1,6 +1,5 @@
 """DVC's stages, each as a process that can be ended."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from slim_rl.config import load_config
 from slim_rl.core.errors import UserError
 from slim_rl.runtime.process import end
 from stages.services import main as check_services
-from stages.workspace import grace_seconds
+from stages.workspace import environment, grace_seconds
 
 
 def run_now(flow: Any) -> None:
@@ -75,7 +74,7 @@ def repro(stage: str, lock: int | None, log: Callable[[str], None]) -> str:
         errors="replace",
         start_new_session=True,
         pass_fds=[] if lock is None else [lock],
-        env={**os.environ, "TQDM_MININTERVAL": "10", "PYTHONUNBUFFERED": "1"},
+        env={**environment(), "TQDM_MININTERVAL": "10", "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
     did, complaint = "skipped", ""

@@ -316,7 +316,8 @@ async def train(
 
 
 def episodes(folder: str | Path) -> "pd.DataFrame":
-    """What a run has played, a row an episode: `data/rollouts`, `data/episodes`, or a folder in them.
+    """What a run has played, a row an episode: `data/rollouts`, `data/episodes`, or a folder in them. Of several attempts at
+    an episode the last that did not fail counts.
 
     The columns are those of `Episode`, with `reward.SEAT` and the game's metrics beside them.
 
@@ -325,10 +326,10 @@ def episodes(folder: str | Path) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from slim_rl.rollout.shards import read_episodes
+    from slim_rl.rollout.shards import read_last_attempts
 
     rows = []
-    for episode in read_episodes(Path(folder)):
+    for episode in read_last_attempts(Path(folder)):
         row = row_of(episode)
         for name in ("traces", "rewards", "metrics", "seating"):
             del row[name]

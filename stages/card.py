@@ -80,7 +80,8 @@ def _rewards(found: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, M
 
 
 def licence_of(base: str) -> str | None:
-    """The licence that a GGUF file or a checkpoint's own card names; None if this machine has neither."""
+    """The licence that a GGUF file or a checkpoint's own card names; None if this machine has neither,
+    or the card cannot be read."""
     file = Path(base)
     if file.suffix == ".gguf":
         from gguf import GGUFReader  # an extra
@@ -90,4 +91,7 @@ def licence_of(base: str) -> str | None:
     card = file / "README.md" if file.is_dir() else try_to_load_from_cache(base, "README.md") if "/" in base else None
     if not isinstance(card, str | Path) or not Path(card).is_file():
         return None
-    return ModelCard.load(card, ignore_metadata_errors=True).data.license
+    try:
+        return ModelCard.load(card, ignore_metadata_errors=True).data.license
+    except (yaml.YAMLError, ValueError, TypeError):  # the front matter is no YAML, or no names with values
+        return None

@@ -11,6 +11,7 @@ import dvc.api
 import pandas as pd
 import yaml
 from dvc.exceptions import DvcException
+from dvc.scm import SCMError
 
 from slim_rl.analysis.comparison import Compared, Run, differences, grouped, render
 from slim_rl.config import RUN
@@ -25,7 +26,14 @@ REPORTS = Path("reports")
 
 
 def main() -> None:
-    rows = [row for row in dvc.api.exp_show() if row["Experiment"] and row["State"] != "Running"]
+    try:
+        experiments = dvc.api.exp_show()
+    except SCMError:
+        raise UserError(
+            f"{Path.cwd()} is no git repository in which DVC keeps experiments; in a folder that `slim-rl init` made, "
+            "`git init` and `dvc config core.no_scm false` make it one."
+        ) from None
+    rows = [row for row in experiments if row["Experiment"] and row["State"] != "Running"]
     every_run = [
         run for row in rows for run in runs(row["Experiment"], partial(_read, dvc.api.DVCFileSystem(rev=row["rev"])))
     ]

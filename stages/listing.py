@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from slim_rl.config import Config
+from slim_rl.core.errors import UserError
 from slim_rl.core.parameters import GameParameters
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.imports import folders_in, module_of
@@ -43,7 +44,10 @@ def _games() -> Iterator[tuple[str, str]]:
 
 
 def _profiles() -> Iterator[tuple[str, str]]:
-    for path in sorted(Path("conf").glob("*.yaml")):
+    paths = sorted(Path("conf").glob("*.yaml"))
+    if not paths:
+        raise UserError(f"{Path.cwd()} has no profiles in conf/; `slim-rl init FOLDER` makes a folder with some.")
+    for path in paths:
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         yield path.stem, first[1:].strip() if first.startswith("#") else ""
 

@@ -10,7 +10,6 @@ finished is not run again.
 
 import argparse
 import hashlib
-import os
 import re
 import shlex
 import shutil
@@ -27,7 +26,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.runtime.cli import argument_parser, told_in_a_sentence
 from slim_rl.runtime.code import WORK_VARIABLE, work_root
 from slim_rl.runtime.process import end
-from stages.workspace import composed_run, grace_seconds, sole_run
+from stages.workspace import composed_run, environment, grace_seconds, sole_run
 
 
 def main() -> None:
@@ -52,12 +51,9 @@ def main() -> None:
             )
             return
         command = [sys.executable, "-m", "dvc", *verb, *shlex.split(options.dvc)]
-        environment = {**os.environ, WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
-        path, own = os.environ.get("PATH", "").split(os.pathsep), str(Path(sys.executable).parent)
-        if own not in path:  # the environment is not activated
-            environment["PATH"] = os.pathsep.join([own, *path])
+        variables = {**environment(), WORK_VARIABLE: str(work_root().absolute())}  # not in an experiment's own folder
         # In its own session, so that Ctrl-C reaches it through `end`, which gives it time.
-        process = subprocess.Popen(command, env=environment, pass_fds=[lock], start_new_session=True)
+        process = subprocess.Popen(command, env=variables, pass_fds=[lock], start_new_session=True)
         try:
             code = process.wait()
         finally:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,12 @@ from stages.dependencies import RUN_VARIABLE, write_run
 LOCK = Path(".work/run.lock")
 _GRACE_SECONDS = 75.0
 """A stage that is stopped may take a minute to end a server that it has started."""
+
+
+def environment() -> dict[str, str]:
+    """Variables for a process that finds this Python's commands, also where its environment is not activated."""
+    path, own = os.environ.get("PATH", "").split(os.pathsep), str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": os.pathsep.join(path if own in path else [own, *path])}
 
 
 @contextmanager

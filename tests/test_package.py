@@ -107,6 +107,24 @@ def test_games_profiles_and_parameters_are_listed(slim_rl, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
+    ("command", "where", "sentence"),
+    [
+        ("compare", "made by init", "made by init is no git repository in which DVC keeps experiments.* `git init`"),
+        ("compare", "", "is no git repository in which DVC keeps experiments.*slim-rl init"),
+        ("profiles", "", "has no profiles in conf/.*slim-rl init"),
+    ],
+)
+def test_a_folder_that_lacks_what_a_command_needs_is_told_in_a_sentence(
+    slim_rl, tmp_path, monkeypatch, command, where, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    assert slim_rl("init", "made by init")[0] == 0
+    monkeypatch.chdir(tmp_path / where)
+    told, _ = slim_rl(command)
+    assert re.fullmatch(rf"error: .*{sentence}.*", str(told)), told
+
+
+@pytest.mark.parametrize(
     ("changes", "workspace", "code", "said"),
     [
         ({}, True, 0, r"^ok +params.yaml +plays matching"),

@@ -190,6 +190,19 @@ def test_an_experiment_finds_a_checkpoint_that_git_does_not_know(workspace, monk
 
 
 @pytest.mark.parametrize("by", ["command", "flow"])
+def test_a_stage_finds_the_commands_of_an_environment_that_is_not_activated(workspace, fake_dvc, run, monkeypatch, by):
+    fake_dvc('echo "$PATH" > path')
+    monkeypatch.setenv("PATH", os.defpath)
+    if by == "command":
+        run()
+    else:
+        with composed_run():
+            flows.workspace.repro("train", None, print)
+    first, *others = (workspace / "path").read_text().strip().split(os.pathsep)
+    assert first == str(Path(sys.executable).parent) and os.pathsep.join(others) == os.defpath
+
+
+@pytest.mark.parametrize("by", ["command", "flow"])
 def test_a_stage_that_is_stopped_has_the_time_for_its_slowest_service_to_answer(fake_dvc, run, monkeypatch, by):
     """As its sum with a minute, in which the stage may have to end a server."""
     graces = []

@@ -198,7 +198,9 @@ class TemplateFormat:
                 tokenize=False,
             )
         except (TemplateError, TypeError, ValueError) as error:
-            raise UserError(f"The checkpoint's chat template cannot render the dialogue: {error}.") from error
+            raise UserError(
+                f"The checkpoint's chat template cannot render the dialogue: {str(error).rstrip('.')}."
+            ) from error
         return str(written)
 
     def _unusable(self) -> UserError:
@@ -270,7 +272,7 @@ def _fits(qwen: Qwen3Format, tokenizer: PreTrainedTokenizerBase, thinking: bool)
     for tools in ((), (_TOOL,)):
         try:
             own = tokenizer.apply_chat_template([_ASKED], tools=list(tools) or None, **options)
-        except TemplateError:
+        except (TemplateError, TypeError, ValueError):  # `TemplateFormat` says what is wrong
             return False
         if tokenizer.decode(qwen.opening([_ASKED], tools), skip_special_tokens=False) != own:
             return False

@@ -63,10 +63,30 @@ def read_episodes(folder: Path) -> Iterator[Episode]:
         UserError: a file is no shard.
     """
     for path in shards(folder):
-        with _reading(path):
-            rows = pq.read_table(path, schema=SCHEMA, page_checksum_verification=True).to_pylist()
-            episodes = list(map(episode_of, rows))
-        yield from episodes
+        yield from _read(path)
+
+
+def read_last_attempts(folder: Path) -> Iterator[Episode]:
+    """The episodes below `folder` that count, as in `read_frame`: of several attempts the last that did not fail.
+
+    Raises:
+        UserError: a file is no shard.
+    """
+    paths = shards(folder)
+    last: dict[tuple[str, str], tuple[bool, int, int]] = {}
+    for number, path in enumerate(paths):
+        for place, row in enumerate(_rows(path, ["game", "episode_id", "status"])):
+            key, attempt = (row["game"], row["episode_id"]), (row["status"] != "failed", number, place)
+            last[key] = max(last.get(key, attempt), attempt)
+    places = {(number, place) for _, number, place in last.values()}
+    for number, path in enumerate(paths):
+        yield from (episode for place, episode in enumerate(_read(path)) if (number, place) in places)
+
+
+def _read(path: Path) -> list[Episode]:
+    with _reading(path):
+        rows = pq.read_table(path, schema=SCHEMA, page_checksum_verification=True).to_pylist()
+        return list(map(episode_of, rows))
 
 
 def row_of(episode: Episode) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Sandbox:
                 namespaces = namespaces_work() if self._namespaces is None else self._namespaces
                 zygote = Zygote(namespaces, self._pure)
             run = zygote.run(source, stdin, seconds)
-        except Broken as error:
+        except (Broken, OSError) as error:  # our own process may have no file or process left
             if zygote is not None:
                 zygote.close()
             return Run("failed", errors=str(error))

@@ -70,6 +70,7 @@ class Zygote:
 
     Raises:
         Broken: it does not start, or a program could open a folder or a socket.
+        OSError: this process has no file or process left for it; `run` raises it too.
     """
 
     def __init__(self, namespaces: bool, pure: bool):
@@ -81,22 +82,29 @@ class Zygote:
             binds = chain.from_iterable(("--ro-bind", path, path) for path in paths)
             hidden = ("--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", "/")
             command = [shutil.which("bwrap") or "bwrap", *hidden, *binds, *command]
-        self._process = subprocess.Popen(
-            command,
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={"PYTHONHASHSEED": "random" if pure else "1", "LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
-            start_new_session=True,  # Ctrl-C is for our process
-        )
-        theirs.close()
+        seed = "random" if pure else "1"
+        environment = {"PYTHONHASHSEED": seed, "LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"}
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for our process
+            )
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
         try:
             program, status, output, otherwise = _PROBES[pure]
             probed = self.run(program, "", GRACE_SECONDS)
             if (probed.status, probed.output) != (status, output):
                 raise Broken(probed.errors.strip() or otherwise)
-        except Broken:
+        except (Broken, OSError):
             self.close()
             raise
 

@@ -1,10 +1,14 @@
-"""A flow where PREFECT_API_URL names a server."""
+"""A flow where PREFECT_API_URL names a server; and a server of our own."""
+
+import os
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.workspace import check_server
 from slim_rl.core.errors import UserError
+from tests.flows.running import Prefect
+from tests.workspaces import ROOT
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "http://nowhere.invalid/api"])
@@ -17,3 +21,16 @@ def test_a_server_that_does_not_answer_is_a_sentence(url):
 def test_without_a_server_there_is_nothing_to_check():
     with temporary_settings({PREFECT_API_URL: None}):
         check_server()
+
+
+@pytest.mark.slow
+def test_server_and_worker_start_where_the_environment_is_not_activated(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.flows.running.environment", lambda: {**os.environ, "PATH": os.defpath})
+    (tmp_path / "files").mkdir()
+    for name in ("flows", "stages", "slim_rl", "prefect.yaml"):
+        (tmp_path / "files" / name).symlink_to(ROOT / name)
+    prefect = Prefect(tmp_path / "files", tmp_path)
+    try:
+        assert prefect.says[0].startswith("Prefect: http://") and prefect.get("deployments/name/pipeline/laptop")
+    finally:
+        prefect.stop()

@@ -258,6 +258,18 @@ def test_a_template_that_cannot_be_used_is_refused_in_a_sentence(template, sente
 
 
 @pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("{{ messages[0].content + 1 }}", "cannot render the dialogue: can only concatenate str"),
+        ({"chat": _PLAIN, "tools": _PLAIN}, r"cannot render the dialogue: .*multiple chat templates.*[^.]\.$"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_where_the_markers_are_qwen3s_too(template, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Renderer(chat_tokenizer("qwen3", chat_template=template), False)
+
+
+@pytest.mark.parametrize(
     ("begins", "opening", "sentence"),
     [
         ("{% if messages[-1].role == 'tool' %}Tools!{% endif %}", [], "turn by turn is not the one"),

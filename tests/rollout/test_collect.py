@@ -6,6 +6,7 @@ import errno
 import pyarrow.parquet as pq
 import pytest
 
+import slim_rl
 from slim_rl.core.episode import Episode, TokenTrace, Turn
 from slim_rl.core.errors import UserError
 from slim_rl.core.game import Task
@@ -98,7 +99,8 @@ def test_a_success_counts_wherever_the_failure_is_filed(tmp_path):
     collecting(REQUESTS[:1], Players().play, Store(tmp_path), concurrency=1)
     write_shard(tmp_path / "from-e" / "00000.parquet", [episode(REQUESTS[0], status="failed", rewards={})])
     (tmp_path / "from-e" / ".00001.parquet").write_bytes(b"half")  # an unfinished one does not count
-    assert read_frame(tmp_path)["status"].tolist() == ["completed"]
+    for frame in (read_frame(tmp_path), slim_rl.episodes(tmp_path)):
+        assert frame["status"].tolist() == ["completed"]
 
 
 def test_a_shard_has_the_next_free_number_and_a_damaged_one_is_named(tmp_path):

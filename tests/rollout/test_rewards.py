@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+import slim_rl
 from slim_rl.core.episode import Episode, Turn
 from slim_rl.core.errors import RewardFailed, UserError
 from slim_rl.core.game import Task, Taskset
@@ -143,6 +144,8 @@ def test_a_group_is_judged_together_and_once(tmp_path):
     assert [e.rewards for e in group[:3]] == [{"solver": 0.0}, {}, {"solver": 1.0}]
     again = Store(tmp_path).finished()
     assert {name: e.rewards for name, e in again.items()} == {e.episode_id: e.rewards for e in group[:3]}
+    frame = slim_rl.episodes(tmp_path).set_index("episode_id")["reward.solver"].dropna()
+    assert frame.to_dict() == {e.episode_id: e.rewards["solver"] for e in group if e.rewards}
     asyncio.run(judge_groups(games, [Task("g")] * 3, list(again.values()), 3, store))
     assert test_rewards.ranks.calls == 1
 

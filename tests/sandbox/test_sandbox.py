@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import psutil
 import pytest
@@ -151,6 +151,31 @@ def test_a_sandbox_that_has_no_process_left_says_so(sandbox):
     broken = run(sandbox, "print(1)")
     assert broken.status == "failed" and "Too many open files" in broken.errors
     assert run(sandbox, "print(1)").status == "ok"
+
+
+@pytest.mark.parametrize(("left", "started"), [(0, True), (5, True), (0, False), (2, False), (7, False)])
+def test_a_run_for_which_our_own_process_has_no_files_left_has_failed(left, started):
+    """For its pipes and its program; or for a sandbox, its process and the first program there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run_with_few_files(sandbox):
+        free = [os.dup(0) for _ in range(left + 1)]  # the lowest ones
+        for file in free:
+            os.close(file)
+        opened = os.listdir("/proc/self/fd")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], hard))
+        try:
+            ended = await sandbox.run("print(1)")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return ended, len(os.listdir("/proc/self/fd")) - len(opened)
+
+    with closing(Sandbox()) as sandbox:
+        assert not started or run(sandbox, "print(1)").status == "ok"
+        ended, more_files = asyncio.run(run_with_few_files(sandbox))
+        assert ended.status == "failed" and "Too many open files" in ended.errors
+        assert more_files == (-2 if started else 0), "nothing stays open, and what had started is closed"
+        assert run(sandbox, "print(1)").status == "ok"
 
 
 def test_without_landlock_and_seccomp_it_refuses(monkeypatch):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from slim_rl.core.message import Message, ToolCall, heard, said
 from slim_rl.core.parameters import GameParameters
 from slim_rl.rollout.shards import write_shard
 from slim_rl.rollout.tasks import tasks_path, write_tasks
+from slim_rl.runtime.files import write_text
 from tests.games.openreward.conftest import ROOT
 
 
@@ -52,7 +54,7 @@ def stub():
     with ThreadingHTTPServer(("127.0.0.1", 0), Stub) as stub:
         stub.events, stub.posts, stub.keys = {}, 0, set()
         stub.status, stub.arrived = lambda post: 200, lambda post: None
-        stub.names = lambda: [e["rolloutName"] for e in stub.events.values() if e["eventType"] == "rollout"]
+        stub.names = lambda: [e["rolloutName"].split("/")[-1] for e in stub.events.values() if "rolloutName" in e]
         stub.url = f"http://127.0.0.1:{stub.server_port}"
         threading.Thread(target=stub.serve_forever, daemon=True).start()
         yield stub
@@ -114,6 +116,25 @@ def test_a_server_that_fails_half_way_gets_each_trajectory_once_and_in_order(stu
     posts = stub.posts
     assert upload("run", shards, stub.url) == 0 and stub.posts == posts
     assert stub.names() == EVERY and len(stub.events) == 12 * 8
+
+
+def test_of_an_episode_whose_group_was_judged_the_judged_one_is_uploaded(stub, tmp_path):
+    played = Episode("e", "g", "game", {"solver": "policy"}, turns=[Turn("solver", heard("?"), said("853"))])
+    for number, rewards in enumerate(({"solver": 0.0}, {"solver": 1.0})):
+        write_shard(tmp_path / f"rollouts/{number:05d}.parquet", [replace(played, rewards=rewards)])
+    assert upload("run", tmp_path / "rollouts", stub.url) == 1
+    assert [event["reward"] for event in stub.events.values() if event.get("isFinished")] == [1.0]
+
+
+def test_another_training_and_another_game_are_uploaded_too(stub, tmp_path):
+    """Each training has the same ids, and so may the held-out tasks of two games."""
+    for hour, (count, names) in enumerate([(2, 2), (2, 4)]):
+        for game in ("chess", "kuhn"):
+            write_shard(tmp_path / f"rollouts/{game}/00000.parquet", [Episode("train/0/0/0", "g", game)])
+        write_text(tmp_path / "rollouts/began.txt", f"2026-11-28T0{hour}:00:00+00:00\n")
+        assert upload("run", tmp_path / "rollouts", stub.url) == count
+        assert upload("run", tmp_path / "rollouts", stub.url) == 0
+        assert len({event["rolloutName"] for event in stub.events.values()}) == len(stub.events) == names
 
 
 def test_an_upload_that_is_killed_half_way_goes_on(stub, shards):

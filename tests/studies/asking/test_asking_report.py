@@ -128,6 +128,13 @@ def test_the_card_of_the_model_has_what_the_hub_reads(run, metrics, tmp_path):
     assert yaml.safe_load(own.split("```yaml")[1].split("```")[0])["model"] == {"base": str(tmp_path)}
 
 
+@pytest.mark.parametrize("front_matter", ["license: [", "- mit", "1: 2", "license: \a"])
+def test_a_base_model_whose_own_card_cannot_be_read_has_no_known_licence(tmp_path, front_matter):
+    (tmp_path / "README.md").write_text(f"---\n{front_matter}\n---\n")
+    own = model_card(Config(model={"base": str(tmp_path)}, games=GAMES), {}, "")
+    assert "\nlicense: " not in own and "; its licence holds for this model, too" in own
+
+
 def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     curves = pd.read_csv(run / "reports/data/training.csv")
     assert list(curves["step"]) == list(range(5))
