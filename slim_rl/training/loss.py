@@ -23,11 +23,20 @@ def policy_loss(
     return -torch.minimum(ratio * advantages, clipped * advantages)
 
 
+def is_clipped(
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
+) -> torch.Tensor:
+    """Whether the clip of `policy_loss` stops the gradient of a token, (tokens,) bool."""
+    ratio = (logprobs - old_logprobs).exp()
+    return ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
+
+
 def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: Literal["k2", "k3"]) -> torch.Tensor:
     """Estimates KL(policy || reference) from each token sampled from the policy, (tokens,) float.
 
     Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html): k2 has little variance, k3 is
-    unbiased and never negative.
+    unbiased and never negative. As a loss they differ: the gradient of k2 is that of KL(policy || reference), the one of
+    k3, which GRPO takes (equation 4), that of KL(reference || policy).
     """
     log_ratio = reference - logprobs
     return log_ratio**2 / 2 if estimator == "k2" else log_ratio.exp() - 1 - log_ratio

@@ -87,8 +87,8 @@ def check_trainable(
     needed = parameters * (2 * width if train.lora else trained + frozen)
     if config:
         device = torch.device(best_device())
-        tokens = fitting_tokens(kind, checkpointing, dtype, device)
-        kept = min(tokens, train.microbatch_tokens or tokens) * _bytes_per_token(kind, checkpointing, dtype)
+        tokens = train.microbatch_tokens or fitting_tokens(kind, checkpointing, dtype, device)
+        kept = tokens * _bytes_per_token(kind, checkpointing, dtype)
         needed += kept * (TAKEN_FOR_KEPT if device.type == "cpu" else 1)
     free = free_bytes() if free is None else free
     if needed > free:

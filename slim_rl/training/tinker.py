@@ -33,7 +33,7 @@ from slim_rl.runtime.keys import read_key
 from slim_rl.runtime.together import together
 from slim_rl.training.checkpoint import copy_checkpoint, merge_adapter
 from slim_rl.training.config import TinkerConfig, TrainConfig
-from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.loss import is_clipped, kl_estimate, policy_loss, token_weights
 from slim_rl.training.update import TrainedSequence, logprob_gaps
 
 KEY_VARIABLE = "TINKER_API_KEY"
@@ -315,9 +315,8 @@ class TinkerBackend:
             advice = "The server samples from other weights than it trains, or in another precision."
             gaps = logprob_gaps([(new - old).abs().numpy()], config.max_logprob_gap, advice)
         stepped = await self._call(lambda: self._trainer.optim_step(adam))
-        losses, ratio = policy_loss(new, old, gains, config.clip_low, config.clip_high), (new - old).exp()
-        outside = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
-        measures = {"clipped_fraction": outside, "entropy": -new}
+        ratios = new, old, gains, config.clip_low, config.clip_high
+        losses, measures = policy_loss(*ratios), {"clipped_fraction": is_clipped(*ratios), "entropy": -new}
         if reference is not None:
             measures["kl"] = kl_estimate(new, reference, config.kl_estimator)
             losses = losses + config.kl_coefficient * measures["kl"]

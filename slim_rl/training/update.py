@@ -15,7 +15,7 @@ from slim_rl.engines.local import MIN_SHARED_TOKENS
 from slim_rl.runtime.team import ALONE, Team
 from slim_rl.training.advantages import Advantage
 from slim_rl.training.config import TrainConfig
-from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.loss import is_clipped, kl_estimate, policy_loss, token_weights
 from slim_rl.training.memory import fitting_tokens
 from slim_rl.training.optimizer import descend
 from slim_rl.training.prompt import following
@@ -117,8 +117,7 @@ def _backward(config: TrainConfig, weights: Weights, batch: "_Batch") -> tuple[d
     loss = (losses * batch.weights).sum()
     weights.backward(loss)
     with torch.no_grad():
-        ratio = (logprobs - old).exp()
-        by_token["clipped_fraction"] = (ratio < 1 - config.clip_low) | (ratio > 1 + config.clip_high)
+        by_token["clipped_fraction"] = is_clipped(logprobs, old, gains, config.clip_low, config.clip_high)
         sums = {name: float((values * batch.weights).sum()) for name, values in by_token.items()}
         return {"loss": float(loss), **sums}, (logprobs - batch.old_logprobs).abs().cpu()
 

@@ -26,7 +26,7 @@ from slim_rl.training.backend import LocalBackend
 from slim_rl.training.checkpoint import load_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.grpo import Rollouts, Trainer
-from slim_rl.training.loss import kl_estimate, policy_loss, token_weights
+from slim_rl.training.loss import is_clipped, kl_estimate, policy_loss, token_weights
 from slim_rl.training.optimizer import Muon, muon_and_adamw
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import TrainedSequence
@@ -118,8 +118,10 @@ def changed(model):
 def test_the_clip_stops_the_gradient_only_where_it_should():
     ratios = [1.5, 0.5, 1.5, 0.5, 1.25]
     logprobs = torch.tensor(ratios).log().requires_grad_()
-    policy_loss(logprobs, torch.zeros(5), torch.tensor([1.0, 1, -1, -1, 1]), 0.2, 0.28).sum().backward()
+    old, advantages = torch.zeros(5), torch.tensor([1.0, 1, -1, -1, 1])
+    policy_loss(logprobs, old, advantages, 0.2, 0.28).sum().backward()
     assert [g != 0 for g in logprobs.grad.tolist()] == [False, True, True, False, True]
+    assert is_clipped(logprobs, old, advantages, 0.2, 0.28).tolist() == [True, False, False, True, False]
 
 
 def test_kl_estimates_agree_with_the_exact_divergence():

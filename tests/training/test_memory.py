@@ -74,6 +74,7 @@ def fits(free, config=None, **options):
     [
         ({}, 16, 3.0),
         ({"microbatch_tokens": 512}, 16, 2.4 * 1.0035),
+        ({"microbatch_tokens": 2048}, 16, 2.4 * 4 * 1.0035),
         ({"kl_coefficient": 0.1}, 20, 3.0),
         ({"averaging_decay": 0.9, "optimizer": "muon"}, 20, 3.0),
         ({"lora": {"rank": 8}}, 8, 3.0),
