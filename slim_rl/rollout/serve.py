@@ -137,6 +137,7 @@ class Session(Player):
         observation = await self._observations.get()
         if not self._playing.done():
             return observation
+        self._observations.put_nowait(())  # whoever reads next learns of the end, too
         if self._playing.cancelled():
             raise GameFailed("SessionGone: the session was deleted")
         if (episode := self._playing.result()).status == "failed":

@@ -18,15 +18,17 @@ from slim_rl.config import Config
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
-from slim_rl.games import load_games
+from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward.client import Address, Session
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.serve import Server
 from slim_rl.rollout.store import Store
 from tests.babbler import Caller
+from tests.echo import EchoGame
 from tests.games.openreward.conftest import GAMES, Solver, game_at, request, seating, serving
 
+SESSION = {"headers": {"X-Session-ID": "s"}}
 SPOKEN = (
     '<tool_call>\n{"name": "calculate", "arguments": {"expression": "3 * (4 - 1)"}}\n</tool_call>',
     '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1 / 0"}}\n</tool_call>',
@@ -171,6 +173,52 @@ def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplo
     assert asyncio.run(statuses(*damaged)) == [422, 422, 422, 400, 422] and not caplog.records
     assert asyncio.run(statuses(b'{"split": "train"}')) == [500]
     assert "AttributeError: a bug" in caplog.text
+
+
+async def asked(client, path, body=None):
+    """The text that a session of the game `tests.echo` is answered."""
+    ask = client.get if body is None else client.post
+    async with asyncio.timeout(60), await ask(path, **SESSION, **({} if body is None else {"json": body})) as answer:
+        return await answer.text()
+
+
+@asynccontextmanager
+async def a_session(**parameters):
+    """A client of a server of ours, and the server; the client has a session at the game `tests.echo`."""
+    server = Server(load_games({"tests.echo": game_parameters("tests.echo", parameters)}, 0))
+    async with TestClient(TestServer(server.app())) as client:
+        await asked(client, "/create", {"env_name": "tests.echo", "split": "train", "index": 0})
+        yield client, server
+
+
+def test_each_request_to_a_session_that_failed_before_its_prompt_is_told_why(monkeypatch):
+    async def break_down(game, seat):
+        raise GameFailed("BadGateway: the tool server is gone")
+
+    async def requests():
+        async with a_session() as (client, _):
+            prompts = [await asked(client, "/tests.echo/prompt") for _ in range(2)]
+            return *prompts, await asked(client, "/tests.echo/call", {"name": "look", "input": {}})
+
+    monkeypatch.setattr(EchoGame, "observe", break_down)
+    assert all("BadGateway: the tool server is gone" in answer for answer in asyncio.run(requests()))
+
+
+def test_all_that_wait_for_a_session_learn_that_it_was_deleted(monkeypatch):
+    async def wait(game, seat):
+        await asyncio.Event().wait()
+
+    async def requests():
+        async with a_session() as (client, server):
+            session = server.sessions["s"]
+            waiting = [asyncio.create_task(session.prompt()) for _ in range(2)]
+            await asyncio.sleep(0)  # both have begun
+            await asked(client, "/delete", {})
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*waiting, return_exceptions=True)
+
+    monkeypatch.setattr(EchoGame, "observe", wait)
+    assert [str(error) for error in asyncio.run(requests())] == ["SessionGone: the session was deleted"] * 2
 
 
 # Failures
