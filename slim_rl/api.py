@@ -21,6 +21,7 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import renderer_of
 from slim_rl.rollout.filters import find_filter
+from slim_rl.rollout.rewards import judge
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
 from slim_rl.rollout.shards import row_of
 from slim_rl.runtime.code import fingerprint
@@ -127,7 +128,8 @@ async def play(
     if isinstance(task, int):
         task = _tasks(named, purpose, task + 1)[task]
     seating, names = _seating(named, seats or {}, seed)
-    return await seating.play(Request(f"play/{task.game_id}", game, task, names))
+    # Like an episode of an evaluation's series, it is judged alone.
+    return await seating.play(Request(f"play/{task.game_id}", game, task, names, series="play"))
 
 
 def samples(episode: Episode, tokenizer: Any, group_index: int = 0) -> list[Sample]:
@@ -194,6 +196,7 @@ class Batches:
         own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
         self._seating, self._names = _seating(named, {**own, **(seats or {})}, seed)
         self._tasks = _tasks(named, "train", named.parameters.train_count)
+        self._judge = named.parameters.reward_function
         self._keeps = find_filter(filter_fn) if isinstance(filter_fn, str) else filter_fn
         self._policy, self._game, self._reward, self._generate = policy, game, reward_fn, generate_fn
         self._size, self._samples, self._factor = batch_size, n_samples_per_prompt, over_sampling_factor
@@ -235,6 +238,8 @@ class Batches:
         task = self._tasks[number % len(self._tasks)]
         ids = [f"train/{self.step}/{number}/{sample}" for sample in range(self._samples)]
         played = await asyncio.gather(*(self._episode(task, episode_id) for episode_id in ids))
+        if self._judge and self._judge.scope == "group" and not (self._reward or self._generate):
+            await judge(self._judge, played, [task] * len(played))
         if self._keeps and not self._keeps(played):
             return []
         return [sample for episode in played for sample in samples(episode, self._policy.tokenizer, number)]

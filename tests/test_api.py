@@ -75,6 +75,20 @@ def test_what_a_batch_has_no_room_for_waits_in_the_chosen_order(policy, order, r
     assert {group[0].reward for group in first} == {0.25}
 
 
+def places(episodes, tasks):
+    """A reward of a group: each episode's place in it."""
+    return list(range(len(episodes)))
+
+
+def test_a_reward_of_groups_judges_a_batch_by_group_and_a_game_alone(policy):
+    parameters = {**SMALL, "reward_function": {"function": f"{__name__}:places", "scope": "group"}}
+    batches = slim_rl.Batches("matching", policy, parameters=parameters, batch_size=2, n_samples_per_prompt=3)
+    [first, second] = next(iter(batches))
+    assert [sample.reward for sample in first] == [sample.reward for sample in second] == [0, 1, 2]
+    episode = asyncio.run(slim_rl.play("matching", {"player-1": policy}, parameters=parameters))
+    assert episode.rewards["player-1"] == 0
+
+
 def test_a_filter_that_keeps_nothing_ends_in_a_sentence(policy):
     never = slim_rl.Batches("matching", policy, parameters=SMALL, batch_size=1, filter_fn=lambda group: False)
     with pytest.raises(slim_rl.UserError, match="kept no group"):

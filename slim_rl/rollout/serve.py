@@ -394,6 +394,9 @@ def served_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[st
             raise UserError(
                 f"games.{name}.seating must name policy once, and in the other seats players that the game knows."
             )
+        reward = game.parameters.reward_function
+        if reward is not None and reward.scope == "group":
+            raise UserError(f"games.{name}.reward_function.scope must be episode: a server has no groups to judge.")
         if isinstance(game.taskset.load(next(iter(game.taskset.tasks("train", 1)))), ToolGame):
             games |= load_games({name: game.parameters.model_copy(update={"max_turns": _UNLIMITED})}, seed)
     return games

@@ -22,7 +22,7 @@ from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward.client import Address, Session
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.serve import Server
+from slim_rl.rollout.serve import Server, served_games
 from slim_rl.rollout.store import Store
 from tests.babbler import Caller
 from tests.echo import EchoGame
@@ -149,6 +149,20 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
         assert first[0].role == "user" and [tool.name for tool in tools] == ["say"]
         assert all(status == "ok" and text for status, text in replies[:2])
         assert replies[-1][0] == "refused" and turn is None, "six turns of both seats end the game"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refused"),
+    [
+        (
+            {"reward_function": {"function": "exact_match", "scope": "group"}},
+            r"games\.tests\.echo\.reward_function\.scope must be episode",
+        ),
+    ],
+)
+def test_a_game_that_cannot_be_served_is_refused_in_a_sentence(parameters, refused):
+    with pytest.raises(UserError, match=refused):
+        served_games({"tests.echo": game_parameters("tests.echo", parameters)}, 0)
 
 
 def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
