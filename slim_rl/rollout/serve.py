@@ -31,6 +31,8 @@ RESULT_SECONDS = 60.0
 """How long the result of a call can be fetched again."""
 STALE_SECONDS = 900.0
 """A session without a sign of life for so long is closed."""
+REAP_SECONDS = 5.0
+"""How often stale sessions are looked for."""
 _CHUNK = 4096
 _UNLIMITED = 10**6
 _LOG = logging.getLogger(__name__)
@@ -208,8 +210,7 @@ class Server:
 
     async def _delete(self, request: web.Request) -> web.Response:
         sid = _sid(request)
-        if session := self.sessions.pop(sid, None):
-            await session.end()
+        await self._close(sid)
         return web.json_response({"sid": sid})
 
     async def _of_game(self, request: web.Request) -> web.Response:
@@ -247,11 +248,15 @@ class Server:
         run = body.task_id
         if run is None:
             run = uuid.uuid4().hex
-            self._runs[run] = asyncio.create_task(session.call(body.name, body.input or {}))
-            asyncio.get_running_loop().call_later(RESULT_SECONDS, self._runs.pop, run, None)
+            self._runs[run] = calling = asyncio.create_task(session.call(body.name, body.input or {}))
+            calling.add_done_callback(lambda _: calling.get_loop().call_later(RESULT_SECONDS, self._runs.pop, run))
         elif run not in self._runs:
             return await stream(request, [("error", "unknown task_id")])
         return await stream(request, [("task_id", run)], self._runs[run])
+
+    async def _close(self, sid: str) -> None:
+        if session := self.sessions.pop(sid, None):
+            await session.end()
 
     def _session(self, request: web.Request) -> Session:
         session = self.sessions.get(_sid(request))
@@ -283,15 +288,15 @@ class Server:
     async def _reaping(self, app: web.Application) -> AsyncIterator[None]:
         async def reap() -> None:
             while True:
-                await asyncio.sleep(5)
+                await asyncio.sleep(REAP_SECONDS)
                 for sid in [sid for sid, s in self.sessions.items() if _now() - s.touched > STALE_SECONDS]:
-                    await self.sessions.pop(sid).end()
+                    await self._close(sid)  # unless its client has closed it meanwhile
 
         reaping = asyncio.create_task(reap())
         yield
         reaping.cancel()
-        for session in self.sessions.values():
-            await session.end()
+        for sid in list(self.sessions):
+            await self._close(sid)
 
 
 async def stream(

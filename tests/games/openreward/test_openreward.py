@@ -21,6 +21,7 @@ from slim_rl.core.message import ToolCall
 from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward.client import Address, Session
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
+from slim_rl.rollout import serve
 from slim_rl.rollout.collect import collect
 from slim_rl.rollout.serve import Server, served_games
 from slim_rl.rollout.store import Store
@@ -233,6 +234,59 @@ def test_all_that_wait_for_a_session_learn_that_it_was_deleted(monkeypatch):
 
     monkeypatch.setattr(EchoGame, "observe", wait)
     assert [str(error) for error in asyncio.run(requests())] == ["SessionGone: the session was deleted"] * 2
+
+
+def test_the_result_of_a_call_that_took_long_can_be_fetched(monkeypatch):
+    monkeypatch.setattr(serve, "RESULT_SECONDS", 0)
+    let_go = asyncio.Event()
+
+    async def wait(game, call):
+        await let_go.wait()
+        return "The word is river."
+
+    async def fetched():
+        async with a_session() as (client, _), asyncio.timeout(60):
+            path, body = "/tests.echo/call", {"name": "look", "input": {}}
+            async with client.post(path, json=body, **SESSION) as begun:
+                await begun.content.readline()
+                run = (await begun.content.readline()).decode().removeprefix("data: ").strip()
+            await asked(client, "/ping", {})
+            async with client.post(path, json={"task_id": run}, **SESSION) as again:
+                await again.content.readline()
+                let_go.set()
+                return await again.text()
+
+    monkeypatch.setattr(EchoGame, "call", wait)
+    assert "The word is river." in asyncio.run(fetched())
+
+
+def test_stale_sessions_are_closed_also_when_a_client_deletes_one_of_them_meanwhile(monkeypatch):
+    monkeypatch.setattr(serve, "STALE_SECONDS", -1)
+    monkeypatch.setattr(serve, "REAP_SECONDS", 0)
+    closing, let_go = asyncio.Event(), asyncio.Event()
+
+    class Stale:
+        touched = 0
+
+        async def end(self):
+            closing.set()
+            await let_go.wait()
+
+    async def left():
+        server = Server({})
+        async with TestClient(TestServer(server.app())) as client, asyncio.timeout(60):
+            server.sessions |= {"r": Stale(), "s": Stale()}
+            await closing.wait()
+            deleting = asyncio.create_task(asked(client, "/delete", {}))
+            while "s" in server.sessions:
+                await asyncio.sleep(0)
+            let_go.set()
+            await deleting
+            server.sessions["later"] = Stale()
+            while server.sessions:
+                await asyncio.sleep(0)
+
+    asyncio.run(left())
 
 
 # Failures
