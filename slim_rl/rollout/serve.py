@@ -394,6 +394,8 @@ def served_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[st
     """
     games = load_games(parameters, seed)
     for name, game in games.items():
+        if game.parameters.adds_seats:
+            raise UserError(f"games.{name} cannot be served: it may add seats, but a session has one.")
         others = [player for player in game.parameters.seating if player != "policy"]
         if len(others) != len(game.parameters.seating) - 1 or any(":" in player for player in others):
             raise UserError(

@@ -153,17 +153,20 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "refused"),
+    ("name", "parameters", "refused"),
     [
         (
+            "tests.echo",
             {"reward_function": {"function": "exact_match", "scope": "group"}},
             r"games\.tests\.echo\.reward_function\.scope must be episode",
         ),
+        ("agent", {"tasks": "tasks.jsonl", "command": ("true",)}, r"games\.agent cannot be served"),
     ],
 )
-def test_a_game_that_cannot_be_served_is_refused_in_a_sentence(parameters, refused):
+def test_a_game_that_cannot_be_served_is_refused_in_a_sentence(name, parameters, refused):
+    Path("tasks.jsonl").write_text('{"question": "2 + 2?"}\n')
     with pytest.raises(UserError, match=refused):
-        served_games({"tests.echo": game_parameters("tests.echo", parameters)}, 0)
+        served_games({name: game_parameters(name, parameters)}, 0)
 
 
 def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
