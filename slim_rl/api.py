@@ -306,7 +306,8 @@ async def train(
     own = {seat: sampled for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
-    work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
+    rules = (policy.max_turn_tokens, policy.model.model_dump(mode="json"))
+    work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), *rules, digest.hexdigest()))
     backend = LocalBackend(config.train, weights, engine)
     trainer = Trainer(config.train, backend, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     try:

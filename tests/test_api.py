@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import slim_rl
 from slim_rl.core.message import said
 from slim_rl.core.player import Player
+from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.checkpoint import save_model
 from tests.workspaces import environment
@@ -112,6 +114,14 @@ def test_a_training_with_other_options_does_not_go_on_from_an_earlier_one(policy
     options = {"parameters": SMALL, "games_per_step": 2, "samples_per_game": 2, "steps": 1}
     for rate in (1e-3, 1e-4, 1e-4):  # nothing is learnt, so the third call has the weights of the second and goes on
         asyncio.run(slim_rl.train("matching", policy, tmp_path, learning_rate=rate, **options))
+    assert len(list((tmp_path / "work").iterdir())) == 2
+
+
+def test_a_training_with_another_system_prompt_does_not_go_on_from_an_earlier_one(policy, tmp_path):
+    options = {"parameters": SMALL, "games_per_step": 2, "samples_per_game": 2, "steps": 1, "learning_rate": 1e-4}
+    for prompt in (None, "Be brief.", "Be brief."):
+        prompted = replace(policy, model=ModelConfig(system_prompt=prompt))
+        asyncio.run(slim_rl.train("matching", prompted, tmp_path, **options))
     assert len(list((tmp_path / "work").iterdir())) == 2
 
 
