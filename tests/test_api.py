@@ -1,6 +1,7 @@
 """slim_rl as a library: the programs of docs/python.md as they stand, and the numbers of the stages."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import slim_rl
 from slim_rl.core.message import said
 from slim_rl.core.player import Player
+from slim_rl.engines.engine import EngineFailed
 from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.checkpoint import save_model
@@ -97,6 +99,27 @@ def test_a_filter_that_keeps_nothing_ends_in_a_sentence(policy):
         next(iter(never))
 
 
+def test_batches_can_be_iterated_over_again(policy):
+    batches = slim_rl.Batches("matching", policy, parameters=SMALL, batch_size=1, n_samples_per_prompt=2, concurrency=1)
+    first, second = (next(iter(batches)) for _ in range(2))
+    assert [batch[0][0].group_index for batch in (first, second)] == [0, 1]
+
+
+def test_where_all_episodes_fail_the_user_reads_why(policy):
+    class Down:
+        max_context_tokens = 512
+
+        async def generate(self, input_ids, sampling):
+            raise EngineFailed("ConnectionRefused: http://localhost:30000")
+
+        def release(self, session):
+            pass
+
+    batches = slim_rl.Batches("matching", replace(policy, engine=Down()), parameters=SMALL, batch_size=1)
+    with pytest.raises(slim_rl.UserError, match=r"failed.*ConnectionRefused: http://localhost:30000"):
+        next(iter(batches))
+
+
 def test_players_of_ones_own_and_scripted_ones_play(policy):
     class Stubborn(Player):
         async def respond(self, observation, tools=()):
@@ -145,6 +168,14 @@ def test_a_reward_of_ones_own_must_be_a_number(policy):
 def test_errors_are_the_sentences_of_the_command_line(arguments, said_):
     with pytest.raises(slim_rl.UserError, match=said_):
         asyncio.run(slim_rl.play(*arguments))
+
+
+def test_a_task_beyond_a_games_last_is_refused_with_their_number(tmp_path, policy):
+    rows = [{"task_id": number, "text": "x", "test_list": ["assert f(1) == 1"]} for number in (11, 12, 13)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parameters = {"file": str(tmp_path / "tasks.jsonl"), "reward": "tests"}
+    with pytest.raises(slim_rl.UserError, match="execution has no task 5 to evaluate; it has 3, counted from 0"):
+        asyncio.run(slim_rl.play("execution", {"author": policy}, parameters=parameters, task=5))
 
 
 def test_a_wrong_parameter_is_one_sentence_that_says_what_would_be_right(policy, tmp_path):
