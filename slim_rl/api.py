@@ -21,6 +21,7 @@ from slim_rl.games import NamedGame, load_games
 from slim_rl.players.config import ModelConfig
 from slim_rl.players.renderer import renderer_of
 from slim_rl.rollout.filters import find_filter
+from slim_rl.rollout.rewards import judge
 from slim_rl.rollout.seating import PlayerMaker, PolicyRules, Request, Seating
 from slim_rl.rollout.shards import row_of
 from slim_rl.runtime.code import fingerprint
@@ -125,9 +126,13 @@ async def play(
     """
     named = _load(game, parameters, seed)
     if isinstance(task, int):
-        task = _tasks(named, purpose, task + 1)[task]
+        tasks = _tasks(named, purpose, task + 1)
+        if task >= len(tasks):
+            raise UserError(f"The game {game} has no task {task} to {purpose}; it has {len(tasks)}, counted from 0.")
+        task = tasks[task]
     seating, names = _seating(named, seats or {}, seed)
-    return await seating.play(Request(f"play/{task.game_id}", game, task, names))
+    # Like an episode of an evaluation's series, it is judged alone.
+    return await seating.play(Request(f"play/{task.game_id}", game, task, names, series="play"))
 
 
 def samples(episode: Episode, tokenizer: Any, group_index: int = 0) -> list[Sample]:
@@ -170,7 +175,7 @@ class Batches:
         concurrency: episodes under way at a time.
 
     Raises:
-        UserError: see `play`; or the filter kept no group of `MAX_ROUNDS` rounds.
+        UserError: see `play`; or `MAX_ROUNDS` rounds in a row had no group that the filter kept, or only failed episodes.
     """
 
     def __init__(
@@ -194,10 +199,11 @@ class Batches:
         own = {seat: policy for seat, who in _default_seats(named).items() if who == "policy"}
         self._seating, self._names = _seating(named, {**own, **(seats or {})}, seed)
         self._tasks = _tasks(named, "train", named.parameters.train_count)
+        self._judge = named.parameters.reward_function
         self._keeps = find_filter(filter_fn) if isinstance(filter_fn, str) else filter_fn
         self._policy, self._game, self._reward, self._generate = policy, game, reward_fn, generate_fn
         self._size, self._samples, self._factor = batch_size, n_samples_per_prompt, over_sampling_factor
-        self._order, self._free = buffer_order, asyncio.Semaphore(concurrency)
+        self._order, self._concurrency = buffer_order, concurrency
         self._numbers = count()
         self.step = 0
         """Batches made so far."""
@@ -216,13 +222,17 @@ class Batches:
     async def next(self) -> list[list[Sample]]:
         """The next batch."""
         idle = 0
+        self._free = asyncio.Semaphore(self._concurrency)  # it belongs to the event loop of this call
         while (missing := self._size - len(self.buffer)) > 0:
             numbers = [next(self._numbers) for _ in range(math.ceil(missing * self._factor))]
-            groups = await asyncio.gather(*map(self._group, numbers))
-            kept = [group for group in groups if group]
+            played = await asyncio.gather(*map(self._group, numbers))
+            kept = [group for group in map(self._kept, numbers, played) if group]
             self.buffer += kept
             idle = 0 if kept else idle + 1
             if idle == MAX_ROUNDS:
+                episodes = [episode for group in played for episode in group]
+                if all(episode.status == "failed" for episode in episodes):
+                    raise UserError(f"All episodes of {self._game} failed, the last with: {episodes[-1].error}")
                 raise UserError(f"The filter kept no group of {MAX_ROUNDS} rounds of {self._game}.")
         self.step += 1
         cut = self._size if self._order == "oldest" else len(self.buffer) - self._size
@@ -230,11 +240,16 @@ class Batches:
         batch, self.buffer = (first, last) if self._order == "oldest" else (last, first)
         return batch
 
-    async def _group(self, number: int) -> list[Sample]:
-        """The samples of a group; none if the filter drops it."""
+    async def _group(self, number: int) -> list[Episode]:
         task = self._tasks[number % len(self._tasks)]
         ids = [f"train/{self.step}/{number}/{sample}" for sample in range(self._samples)]
         played = await asyncio.gather(*(self._episode(task, episode_id) for episode_id in ids))
+        if self._judge and self._judge.scope == "group" and not (self._reward or self._generate):
+            await judge(self._judge, played, [task] * len(played))
+        return played
+
+    def _kept(self, number: int, played: Sequence[Episode]) -> list[Sample]:
+        """The samples of a group; none if the filter drops it."""
         if self._keeps and not self._keeps(played):
             return []
         return [sample for episode in played for sample in samples(episode, self._policy.tokenizer, number)]
@@ -301,7 +316,8 @@ async def train(
     own = {seat: sampled for seat, who in _default_seats(named).items() if who == "policy"}
     seating, _ = _seating(named, own, seed)
     tasks = {game: _tasks(named, "train", named.parameters.train_count)}
-    work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), policy.max_turn_tokens, digest.hexdigest()))
+    rules = (policy.max_turn_tokens, policy.model.model_dump(mode="json"))
+    work = Path(folder, "work", fingerprint(config.model_dump(mode="json"), *rules, digest.hexdigest()))
     backend = LocalBackend(config.train, weights, engine)
     trainer = Trainer(config.train, backend, Rollouts(Mixture(tasks, {game: 1.0}), seating, 256), work)
     try:

@@ -1,9 +1,11 @@
 """slim_rl as a library: the programs of docs/python.md as they stand, and the numbers of the stages."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 import slim_rl
 from slim_rl.core.message import said
 from slim_rl.core.player import Player
+from slim_rl.engines.engine import EngineFailed
+from slim_rl.players.config import ModelConfig
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.checkpoint import save_model
 from tests.workspaces import environment
@@ -75,10 +79,45 @@ def test_what_a_batch_has_no_room_for_waits_in_the_chosen_order(policy, order, r
     assert {group[0].reward for group in first} == {0.25}
 
 
+def places(episodes, tasks):
+    """A reward of a group: each episode's place in it."""
+    return list(range(len(episodes)))
+
+
+def test_a_reward_of_groups_judges_a_batch_by_group_and_a_game_alone(policy):
+    parameters = {**SMALL, "reward_function": {"function": f"{__name__}:places", "scope": "group"}}
+    batches = slim_rl.Batches("matching", policy, parameters=parameters, batch_size=2, n_samples_per_prompt=3)
+    [first, second] = next(iter(batches))
+    assert [sample.reward for sample in first] == [sample.reward for sample in second] == [0, 1, 2]
+    episode = asyncio.run(slim_rl.play("matching", {"player-1": policy}, parameters=parameters))
+    assert episode.rewards["player-1"] == 0
+
+
 def test_a_filter_that_keeps_nothing_ends_in_a_sentence(policy):
     never = slim_rl.Batches("matching", policy, parameters=SMALL, batch_size=1, filter_fn=lambda group: False)
     with pytest.raises(slim_rl.UserError, match="kept no group"):
         next(iter(never))
+
+
+def test_batches_can_be_iterated_over_again(policy):
+    batches = slim_rl.Batches("matching", policy, parameters=SMALL, batch_size=1, n_samples_per_prompt=2, concurrency=1)
+    first, second = (next(iter(batches)) for _ in range(2))
+    assert [batch[0][0].group_index for batch in (first, second)] == [0, 1]
+
+
+def test_where_all_episodes_fail_the_user_reads_why(policy):
+    class Down:
+        max_context_tokens = 512
+
+        async def generate(self, input_ids, sampling):
+            raise EngineFailed("ConnectionRefused: http://localhost:30000")
+
+        def release(self, session):
+            pass
+
+    batches = slim_rl.Batches("matching", replace(policy, engine=Down()), parameters=SMALL, batch_size=1)
+    with pytest.raises(slim_rl.UserError, match=r"failed.*ConnectionRefused: http://localhost:30000"):
+        next(iter(batches))
 
 
 def test_players_of_ones_own_and_scripted_ones_play(policy):
@@ -98,6 +137,14 @@ def test_a_training_with_other_options_does_not_go_on_from_an_earlier_one(policy
     options = {"parameters": SMALL, "games_per_step": 2, "samples_per_game": 2, "steps": 1}
     for rate in (1e-3, 1e-4, 1e-4):  # nothing is learnt, so the third call has the weights of the second and goes on
         asyncio.run(slim_rl.train("matching", policy, tmp_path, learning_rate=rate, **options))
+    assert len(list((tmp_path / "work").iterdir())) == 2
+
+
+def test_a_training_with_another_system_prompt_does_not_go_on_from_an_earlier_one(policy, tmp_path):
+    options = {"parameters": SMALL, "games_per_step": 2, "samples_per_game": 2, "steps": 1, "learning_rate": 1e-4}
+    for prompt in (None, "Be brief.", "Be brief."):
+        prompted = replace(policy, model=ModelConfig(system_prompt=prompt))
+        asyncio.run(slim_rl.train("matching", prompted, tmp_path, **options))
     assert len(list((tmp_path / "work").iterdir())) == 2
 
 
@@ -121,6 +168,14 @@ def test_a_reward_of_ones_own_must_be_a_number(policy):
 def test_errors_are_the_sentences_of_the_command_line(arguments, said_):
     with pytest.raises(slim_rl.UserError, match=said_):
         asyncio.run(slim_rl.play(*arguments))
+
+
+def test_a_task_beyond_a_games_last_is_refused_with_their_number(tmp_path, policy):
+    rows = [{"task_id": number, "text": "x", "test_list": ["assert f(1) == 1"]} for number in (11, 12, 13)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parameters = {"file": str(tmp_path / "tasks.jsonl"), "reward": "tests"}
+    with pytest.raises(slim_rl.UserError, match="execution has no task 5 to evaluate; it has 3, counted from 0"):
+        asyncio.run(slim_rl.play("execution", {"author": policy}, parameters=parameters, task=5))
 
 
 def test_a_wrong_parameter_is_one_sentence_that_says_what_would_be_right(policy, tmp_path):

@@ -31,6 +31,8 @@ RESULT_SECONDS = 60.0
 """How long the result of a call can be fetched again."""
 STALE_SECONDS = 900.0
 """A session without a sign of life for so long is closed."""
+REAP_SECONDS = 5.0
+"""How often stale sessions are looked for."""
 _CHUNK = 4096
 _UNLIMITED = 10**6
 _LOG = logging.getLogger(__name__)
@@ -137,6 +139,7 @@ class Session(Player):
         observation = await self._observations.get()
         if not self._playing.done():
             return observation
+        self._observations.put_nowait(())  # whoever reads next learns of the end, too
         if self._playing.cancelled():
             raise GameFailed("SessionGone: the session was deleted")
         if (episode := self._playing.result()).status == "failed":
@@ -207,8 +210,7 @@ class Server:
 
     async def _delete(self, request: web.Request) -> web.Response:
         sid = _sid(request)
-        if session := self.sessions.pop(sid, None):
-            await session.end()
+        await self._close(sid)
         return web.json_response({"sid": sid})
 
     async def _of_game(self, request: web.Request) -> web.Response:
@@ -246,11 +248,15 @@ class Server:
         run = body.task_id
         if run is None:
             run = uuid.uuid4().hex
-            self._runs[run] = asyncio.create_task(session.call(body.name, body.input or {}))
-            asyncio.get_running_loop().call_later(RESULT_SECONDS, self._runs.pop, run, None)
+            self._runs[run] = calling = asyncio.create_task(session.call(body.name, body.input or {}))
+            calling.add_done_callback(lambda _: calling.get_loop().call_later(RESULT_SECONDS, self._runs.pop, run))
         elif run not in self._runs:
             return await stream(request, [("error", "unknown task_id")])
         return await stream(request, [("task_id", run)], self._runs[run])
+
+    async def _close(self, sid: str) -> None:
+        if session := self.sessions.pop(sid, None):
+            await session.end()
 
     def _session(self, request: web.Request) -> Session:
         session = self.sessions.get(_sid(request))
@@ -282,15 +288,15 @@ class Server:
     async def _reaping(self, app: web.Application) -> AsyncIterator[None]:
         async def reap() -> None:
             while True:
-                await asyncio.sleep(5)
+                await asyncio.sleep(REAP_SECONDS)
                 for sid in [sid for sid, s in self.sessions.items() if _now() - s.touched > STALE_SECONDS]:
-                    await self.sessions.pop(sid).end()
+                    await self._close(sid)  # unless its client has closed it meanwhile
 
         reaping = asyncio.create_task(reap())
         yield
         reaping.cancel()
-        for session in self.sessions.values():
-            await session.end()
+        for sid in list(self.sessions):
+            await self._close(sid)
 
 
 async def stream(
@@ -388,11 +394,16 @@ def served_games(parameters: Mapping[str, GameParameters], seed: int) -> dict[st
     """
     games = load_games(parameters, seed)
     for name, game in games.items():
+        if game.parameters.adds_seats:
+            raise UserError(f"games.{name} cannot be served: it may add seats, but a session has one.")
         others = [player for player in game.parameters.seating if player != "policy"]
         if len(others) != len(game.parameters.seating) - 1 or any(":" in player for player in others):
             raise UserError(
                 f"games.{name}.seating must name policy once, and in the other seats players that the game knows."
             )
+        reward = game.parameters.reward_function
+        if reward is not None and reward.scope == "group":
+            raise UserError(f"games.{name}.reward_function.scope must be episode: a server has no groups to judge.")
         if isinstance(game.taskset.load(next(iter(game.taskset.tasks("train", 1)))), ToolGame):
             games |= load_games({name: game.parameters.model_copy(update={"max_turns": _UNLIMITED})}, seed)
     return games

@@ -18,15 +18,18 @@ from slim_rl.config import Config
 from slim_rl.core.errors import GameFailed, UserError
 from slim_rl.core.game import Task
 from slim_rl.core.message import ToolCall
-from slim_rl.games import load_games
+from slim_rl.games import game_parameters, load_games
 from slim_rl.games.openreward.client import Address, Session
 from slim_rl.games.openreward.parameters import Parameters, episode_reward
+from slim_rl.rollout import serve
 from slim_rl.rollout.collect import collect
-from slim_rl.rollout.serve import Server
+from slim_rl.rollout.serve import Server, served_games
 from slim_rl.rollout.store import Store
 from tests.babbler import Caller
+from tests.echo import EchoGame
 from tests.games.openreward.conftest import GAMES, Solver, game_at, request, seating, serving
 
+SESSION = {"headers": {"X-Session-ID": "s"}}
 SPOKEN = (
     '<tool_call>\n{"name": "calculate", "arguments": {"expression": "3 * (4 - 1)"}}\n</tool_call>',
     '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1 / 0"}}\n</tool_call>',
@@ -149,6 +152,23 @@ def test_the_matching_game_with_its_partner_is_served(tmp_path):
         assert replies[-1][0] == "refused" and turn is None, "six turns of both seats end the game"
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "refused"),
+    [
+        (
+            "tests.echo",
+            {"reward_function": {"function": "exact_match", "scope": "group"}},
+            r"games\.tests\.echo\.reward_function\.scope must be episode",
+        ),
+        ("agent", {"tasks": "tasks.jsonl", "command": ("true",)}, r"games\.agent cannot be served"),
+    ],
+)
+def test_a_game_that_cannot_be_served_is_refused_in_a_sentence(name, parameters, refused):
+    Path("tasks.jsonl").write_text('{"question": "2 + 2?"}\n')
+    with pytest.raises(UserError, match=refused):
+        served_games({name: game_parameters(name, parameters)}, 0)
+
+
 def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplog, monkeypatch):
     # Libraries that other tests have loaded into this process disable loggers, or raise their levels.
     logging.disable(logging.NOTSET)
@@ -171,6 +191,105 @@ def test_a_bug_of_ours_is_logged_and_called_no_invalid_request(calculator, caplo
     assert asyncio.run(statuses(*damaged)) == [422, 422, 422, 400, 422] and not caplog.records
     assert asyncio.run(statuses(b'{"split": "train"}')) == [500]
     assert "AttributeError: a bug" in caplog.text
+
+
+async def asked(client, path, body=None):
+    """The text that a session of the game `tests.echo` is answered."""
+    ask = client.get if body is None else client.post
+    async with asyncio.timeout(60), await ask(path, **SESSION, **({} if body is None else {"json": body})) as answer:
+        return await answer.text()
+
+
+@asynccontextmanager
+async def a_session(**parameters):
+    """A client of a server of ours, and the server; the client has a session at the game `tests.echo`."""
+    server = Server(load_games({"tests.echo": game_parameters("tests.echo", parameters)}, 0))
+    async with TestClient(TestServer(server.app())) as client:
+        await asked(client, "/create", {"env_name": "tests.echo", "split": "train", "index": 0})
+        yield client, server
+
+
+def test_each_request_to_a_session_that_failed_before_its_prompt_is_told_why(monkeypatch):
+    async def break_down(game, seat):
+        raise GameFailed("BadGateway: the tool server is gone")
+
+    async def requests():
+        async with a_session() as (client, _):
+            prompts = [await asked(client, "/tests.echo/prompt") for _ in range(2)]
+            return *prompts, await asked(client, "/tests.echo/call", {"name": "look", "input": {}})
+
+    monkeypatch.setattr(EchoGame, "observe", break_down)
+    assert all("BadGateway: the tool server is gone" in answer for answer in asyncio.run(requests()))
+
+
+def test_all_that_wait_for_a_session_learn_that_it_was_deleted(monkeypatch):
+    async def wait(game, seat):
+        await asyncio.Event().wait()
+
+    async def requests():
+        async with a_session() as (client, server):
+            session = server.sessions["s"]
+            waiting = [asyncio.create_task(session.prompt()) for _ in range(2)]
+            await asyncio.sleep(0)  # both have begun
+            await asked(client, "/delete", {})
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*waiting, return_exceptions=True)
+
+    monkeypatch.setattr(EchoGame, "observe", wait)
+    assert [str(error) for error in asyncio.run(requests())] == ["SessionGone: the session was deleted"] * 2
+
+
+def test_the_result_of_a_call_that_took_long_can_be_fetched(monkeypatch):
+    monkeypatch.setattr(serve, "RESULT_SECONDS", 0)
+    let_go = asyncio.Event()
+
+    async def wait(game, call):
+        await let_go.wait()
+        return "The word is river."
+
+    async def fetched():
+        async with a_session() as (client, _), asyncio.timeout(60):
+            path, body = "/tests.echo/call", {"name": "look", "input": {}}
+            async with client.post(path, json=body, **SESSION) as begun:
+                await begun.content.readline()
+                run = (await begun.content.readline()).decode().removeprefix("data: ").strip()
+            await asked(client, "/ping", {})
+            async with client.post(path, json={"task_id": run}, **SESSION) as again:
+                await again.content.readline()
+                let_go.set()
+                return await again.text()
+
+    monkeypatch.setattr(EchoGame, "call", wait)
+    assert "The word is river." in asyncio.run(fetched())
+
+
+def test_stale_sessions_are_closed_also_when_a_client_deletes_one_of_them_meanwhile(monkeypatch):
+    monkeypatch.setattr(serve, "STALE_SECONDS", -1)
+    monkeypatch.setattr(serve, "REAP_SECONDS", 0)
+    closing, let_go = asyncio.Event(), asyncio.Event()
+
+    class Stale:
+        touched = 0
+
+        async def end(self):
+            closing.set()
+            await let_go.wait()
+
+    async def left():
+        server = Server({})
+        async with TestClient(TestServer(server.app())) as client, asyncio.timeout(60):
+            server.sessions |= {"r": Stale(), "s": Stale()}
+            await closing.wait()
+            deleting = asyncio.create_task(asked(client, "/delete", {}))
+            while "s" in server.sessions:
+                await asyncio.sleep(0)
+            let_go.set()
+            await deleting
+            server.sessions["later"] = Stale()
+            while server.sessions:
+                await asyncio.sleep(0)
+
+    asyncio.run(left())
 
 
 # Failures
