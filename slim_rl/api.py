@@ -284,7 +284,7 @@ async def train(
     interrupted goes on when it is made again with the same arguments and weights.
 
     Args:
-        options: those of `train` in `params.yaml`: `steps`, `learning_rate`, ...
+        options: those of `train` in `params.yaml`, `steps`, `learning_rate` and so on, but not `backend` or `temperature`.
 
     Returns:
         The metrics of each step.
@@ -302,6 +302,8 @@ async def train(
 
     if not isinstance(policy.engine, LocalEngine):
         raise UserError("Only a policy in this process can be trained: Policy.load(CHECKPOINT).")
+    if fixed := sorted(options.keys() & {"backend", "temperature"}):
+        raise UserError(f"slim_rl.train takes no {fixed[0]}: it trains in this process, at the policy's temperature.")
     config = _checked(game, parameters, seed, train={**options, "temperature": policy.temperature})
     model = policy.engine.model
     digest = hashlib.sha256()

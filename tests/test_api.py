@@ -182,6 +182,7 @@ def test_a_wrong_parameter_is_one_sentence_that_says_what_would_be_right(policy,
     for work, named in (
         (slim_rl.play("matching", parameters={"sizes": 3}), "games.matching.sizes; did you mean size"),
         (slim_rl.train("matching", policy, tmp_path, stepz=3), "train.stepz; did you mean steps"),
+        (slim_rl.train("matching", policy, tmp_path, steps=1, temperature=0.5), "takes no temperature"),
     ):
         with pytest.raises(slim_rl.UserError, match=named) as error:
             asyncio.run(work)
