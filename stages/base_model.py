@@ -15,7 +15,6 @@ from slim_rl.engines.model import (
     check_weights,
     checkpoint_config,
     checkpoint_folder,
-    choose,
     load_gguf,
     load_model,
     load_tokenizer,
@@ -25,7 +24,7 @@ from slim_rl.players.renderer import renderer_of
 from slim_rl.runtime.cli import run_stage
 from slim_rl.runtime.files import write_text
 from slim_rl.runtime.team import Team, run_as_team
-from slim_rl.training.checkpoint import after_divergence, copy_checkpoint, save_model
+from slim_rl.training.checkpoint import after_divergence, began_in, copy_checkpoint, save_model
 from slim_rl.training.demonstrations import Demonstrations, Tree, encode_tree, hold_out
 from slim_rl.training.imitation import imitate, peak_rate
 from slim_rl.training.tiny import tiny_qwen
@@ -72,7 +71,8 @@ async def warm_start(config: Config) -> None:
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
-    dtype, why = choose(made.precision, model.config)
+    work, key = training_work("base_model", config, source)
+    dtype, why = began_in(work, made.precision, model.config)
     print(f"Precision: {why}.")
     weights = Weights(model, dtype)
     renderer = renderer_of(made, tokenizer)
@@ -96,7 +96,6 @@ async def warm_start(config: Config) -> None:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return [encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers]
 
-    work, key = training_work("base_model", config, source)
     async with after_divergence(work, key, peak_rate(warm, pretrained=True)):
         measured = await imitate(warm, weights, batch, work, held_out)
     save_model(OUTPUT, weights.sampler, tokenizer)

@@ -40,7 +40,7 @@ from slim_rl.slime.progress import held_out
 from slim_rl.training.advantages import find_estimator
 from slim_rl.training.backend import LocalBackend
 from slim_rl.training.benchmarks import Benchmarks
-from slim_rl.training.checkpoint import after_divergence, copy_checkpoint
+from slim_rl.training.checkpoint import PRECISION, after_divergence, began_in, copy_checkpoint
 from slim_rl.training.config import TINKER
 from slim_rl.training.grpo import Rollouts, Trainer
 from slim_rl.training.memory import check_trainable
@@ -99,7 +99,8 @@ async def run(config: Config, team: Team) -> None:
                 bills[TINKER] = {"model": config.tinker_server.base_model, **tinker.bill()}
             Store(folder / "rollouts").publish(ROLLOUTS, bills)
             write_text(ROLLOUTS / BEGAN, began(folder / "rollouts").isoformat() + "\n")
-            write_text(ROLLOUTS / MACHINE, machine() + "\n")
+            precision = f", in {(folder / PRECISION).read_text()}" if (folder / PRECISION).exists() else ""
+            write_text(ROLLOUTS / MACHINE, f"{machine()}{precision}\n")
 
 
 def work(config: Config, games: Games) -> tuple[Path, str]:
@@ -132,7 +133,8 @@ async def backend_of(
         base, tokens = checkpoint_folder(str(BASE)), config.model.context_tokens
         return TinkerBackend(config.train, config.tinker_server, base, folder, tokens, ledger), load_tokenizer(BASE)
     model, tokenizer = load_model(BASE)
-    dtype, why = await team.lead(choose(config.model.computes_in, model.config))
+    leads = began_in(folder, config.model.computes_in, model.config) if team.leads else (torch.float32, "")
+    dtype, why = await team.lead(leads)
     if team.leads:
         print(f"Precision: {why}.")
     weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient), seed=config.seed)

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from slim_rl.core.errors import Diverged, UserError
+from slim_rl.engines.model import choose
 from slim_rl.runtime.files import write_text, write_whole
 from slim_rl.runtime.team import ALONE, Team
 
+PRECISION = "precision.txt"
 _DIVERGED = "diverged.txt"
 _MORE_THAN_PAIRS = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "modules_to_save")
 """What PEFT's configuration calls adapters that are not W + B A alpha / rank everywhere."""
@@ -88,6 +90,17 @@ def _move(source: Path, folder: Path) -> int:
 def _steps(folder: Path) -> list[tuple[Path, int]]:
     """The folders of single steps, with the step's number."""
     return [(path, int(path.name.removeprefix("step-"))) for path in sorted(folder.rglob("step-*"))]
+
+
+def began_in(folder: Path, precision: str, kind: PreTrainedConfig) -> tuple[torch.dtype, str]:
+    """As `choose`. What `auto` took is kept in `folder`, so that a training computes as it began wherever it goes on."""
+    kept = folder / PRECISION
+    if precision == "auto" and kept.exists():
+        name = kept.read_text()
+        return choose(name, kind)[0], f"{name}, in which this training began"
+    dtype, why = choose(precision, kind)
+    write_text(kept, why.partition(",")[0])
+    return dtype, why
 
 
 def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:

@@ -12,6 +12,7 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.local import LocalEngine
 from slim_rl.engines.model import choose
 from slim_rl.training.backend import LocalBackend, make_optimizers
+from slim_rl.training.checkpoint import began_in
 from slim_rl.training.config import LoraConfig, TrainConfig
 from slim_rl.training.tiny import tiny_qwen
 from slim_rl.training.update import update
@@ -201,3 +202,12 @@ def test_a_processor_computes_in_bf16_where_that_pays(model, monkeypatch, times_
     monkeypatch.setattr("slim_rl.engines.model._product_seconds", lambda dtype, size: seconds[dtype])
     dtype, why = choose("auto", model.config)
     assert dtype == type_ and f"{times_as_fast} times as fast" in why
+
+
+def test_a_training_that_goes_on_elsewhere_computes_as_it_began(model, monkeypatch, tmp_path):
+    for bf16_seconds, words in ((0.2, "5.0 times as fast"), (2.0, "bf16, in which this training began")):
+        seconds = {torch.float32: 1.0, torch.bfloat16: bf16_seconds}
+        monkeypatch.setattr("slim_rl.engines.model._product_seconds", lambda dtype, size, s=seconds: s[dtype])
+        dtype, why = began_in(tmp_path, "auto", model.config)
+        assert dtype == torch.bfloat16 and words in why
+    assert began_in(tmp_path, "fp32", model.config)[0] == torch.float32
