@@ -28,7 +28,7 @@ def rewarded(frame: pd.DataFrame, player: str) -> pd.DataFrame:
     own = {
         seat: frame[f"reward.{seat}"].where(frame[f"seat.{seat}"] == player)
         for seat in seats
-        if f"seat.{seat}" in frame  # not one that an agent added, `agent#2`, whose reward is that of `agent`
+        if f"seat.{seat}" in frame  # not one that the game added, `solver#2`, whose reward is that of `solver`
     }
     return frame.assign(reward=pd.DataFrame(own).mean(axis=1)).dropna(subset="reward").reset_index(drop=True)
 

@@ -44,7 +44,7 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _reward(episodes: Sequence[Episode]) -> float:
-    # Sequences of one seat (`agent`, `agent#2`) have one reward, which counts once.
+    # Sequences of one seat (`solver`, `solver#2`) have one reward, which counts once.
     return float(
         np.mean([e.rewards[seat] for e in episodes for seat in dict.fromkeys(map(base_seat, e.traces or e.rewards))])
     )
