@@ -43,7 +43,7 @@ def main() -> None:
     if origin.bills:
         metrics["bills"] = plain(origin.bills)
     write_text(REPORTS / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True, allow_nan=False) + "\n")
-    write_text(REPORTS / "model-card.md", model_card(config, by_game, origin.commit))
+    write_text(REPORTS / "model-card.md", model_card(config, by_game, origin.commit, origin.training_time))
     short = plain({name: summary(one) for name, one in by_game.items()} if len(games) > 1 else summary(metrics))
     write_text(REPORTS / "summary.json", json.dumps(short, indent=2, allow_nan=False) + "\n")
 
@@ -106,8 +106,9 @@ def training_health() -> pd.DataFrame:
     return pd.concat(curves, axis=1).reset_index() if curves else pd.DataFrame()
 
 
-def training_time() -> str:
-    """How long the training took, on what, and its tokens a second; "" where it did not say."""
+def training_time(config: Config) -> str:
+    """How long the training took, on what, its tokens a second, and which steps had a larger learning rate before a
+    divergence; "" where it did not say."""
     curves = {str(curve.name): curve.sum() for curve in _curves(TIMES)}
     if not curves.keys() >= set(TIMES) or not (ROLLOUTS / MACHINE).exists():
         return ""
@@ -115,8 +116,17 @@ def training_time() -> str:
     return (
         f"Training took {(playing + updating) / 60:.1f} minutes on {(ROLLOUTS / MACHINE).read_text().strip()}: "
         f"{playing / 60:.1f} of play at {sampled / playing:,.0f} sampled tokens a second, and {updating / 60:.1f} of updates "
-        f"at {trained / updating:,.0f} tokens a second."
+        f"at {trained / updating:,.0f} tokens a second." + _earlier_rate(config)
     )
+
+
+def _earlier_rate(config: Config) -> str:
+    for rates in _curves({"learning_rate"}):
+        times = rates / [config.train.rate(step) for step in rates.index]
+        if len(earlier := times[times > 1.001]):
+            rate = earlier.max() * config.train.learning_rate
+            return f" Steps 1 to {earlier.index.max() + 1} were trained at the learning rate {rate:g}, which diverged later."
+    return ""
 
 
 def _curves(names: Collection[str]) -> list[pd.Series]:
@@ -149,7 +159,7 @@ def write_index(metrics: Mapping[str, Mapping[str, Any]], origin: Provenance) ->
 def provenance(config: Config) -> Provenance:
     """Every parameter, the commit of the code, DVC's hashes of the data and models, and the bills."""
     parameters = dict(flat(config.model_dump(mode="json")))
-    return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills(), training_time())
+    return Provenance(parameters, _commit(), _hashes(Path("dvc.lock")), _bills(), training_time(config))
 
 
 def _commit() -> str:

@@ -71,10 +71,6 @@ async def warm_start(config: Config) -> None:
     is_gguf = made.base.endswith(".gguf")
     source = Path(made.base) if is_gguf else checkpoint_folder(made.base)
     model, tokenizer = load_gguf(source) if is_gguf else load_model(source)
-    work, key = training_work("base_model", config, source)
-    dtype, why = began_in(work, made.precision, model.config)
-    print(f"Precision: {why}.")
-    weights = Weights(model, dtype)
     renderer = renderer_of(made, tokenizer)
     games = load_games(config.games, config.seed)
     demonstrations = Demonstrations(games, warm.demonstrations + HELD_OUT * APART, warm.last_seat_demonstrations)
@@ -96,7 +92,11 @@ async def warm_start(config: Config) -> None:
         numbers = order[step * warm.batch : (step + 1) * warm.batch]
         return [encode_tree(demonstrations[n], renderer, warm.stop_probability) for n in numbers]
 
+    work, key = training_work("base_model", config, source)
     async with after_divergence(work, key, peak_rate(warm, pretrained=True)):
+        dtype, why = began_in(work, made.precision, model.config)
+        print(f"Precision: {why}.")
+        weights = Weights(model, dtype)
         measured = await imitate(warm, weights, batch, work, held_out)
     save_model(OUTPUT, weights.sampler, tokenizer)
     write_text(OUTPUT / "warmstart.csv", pd.DataFrame(measured).to_csv(index=False))

@@ -16,13 +16,14 @@ PLAYERS = ("base", "trained")
 RECIPE = {"seed", "games", "model", "warmstart", "train"}
 
 
-def model_card(config: Config, metrics: Mapping[str, Mapping[str, Any]], commit: str) -> str:
+def model_card(config: Config, metrics: Mapping[str, Mapping[str, Any]], commit: str, training_time: str = "") -> str:
     """Markdown with the metadata of the hub: base model and licence, data, game, recipe, evaluation, and what it does
     not show.
 
     Args:
         metrics: of each game's study, by the game's name.
         commit: of the code.
+        training_time: sentences that say what the training took.
     """
     base = (config.train.backend == "tinker" and config.tinker_server.base_model) or config.model.base
     rewards = {
@@ -42,11 +43,12 @@ def model_card(config: Config, metrics: Mapping[str, Mapping[str, Any]], commit:
         for player, where, found in rows
         if player == "trained"
     ]
+    is_file = Path(base).exists() or base.endswith(".gguf")  # and no name of the hub
     name = f"{Path(base).name}-{'-'.join(metrics)}"
     licence = licence_of(base)
     data = ModelCardData(
         model_name=name,
-        base_model=base if "/" in base and not Path(base).exists() else None,
+        base_model=base if "/" in base and not is_file else None,
         license=licence,
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -58,13 +60,14 @@ def model_card(config: Config, metrics: Mapping[str, Mapping[str, Any]], commit:
         data,
         template_path=str(TEMPLATE),
         name=name,
-        base=Path(base).name if Path(base).exists() else base,
+        base=Path(base).name if is_file else base,
         licence=licence,
         config=config,
         parameters=yaml.safe_dump(set_here, sort_keys=False, allow_unicode=True, default_flow_style=None),
         metrics=metrics,
         rewards=rewards,
         commit=commit,
+        training_time=training_time,
     )
     return str(card).rstrip() + "\n"
 
@@ -80,12 +83,14 @@ def _rewards(found: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, M
 
 
 def licence_of(base: str) -> str | None:
-    """The licence that a GGUF file or a checkpoint's own card names; None if this machine has neither,
-    or the card cannot be read."""
+    """The licence that a GGUF file or a checkpoint's own card names; None if this machine has neither any more, or
+    cannot read it."""
     file = Path(base)
     if file.suffix == ".gguf":
-        from gguf import GGUFReader  # an extra
-
+        try:
+            from gguf import GGUFReader  # an extra
+        except ImportError:  # `.venv` was made anew
+            return None
         named = GGUFReader(file).get_field("general.license") if file.is_file() else None
         return str(named.contents()) if named else None
     card = file / "README.md" if file.is_dir() else try_to_load_from_cache(base, "README.md") if "/" in base else None

@@ -133,8 +133,8 @@ async def backend_of(
         base, tokens = checkpoint_folder(str(BASE)), config.model.context_tokens
         return TinkerBackend(config.train, config.tinker_server, base, folder, tokens, ledger), load_tokenizer(BASE)
     model, tokenizer = load_model(BASE)
-    leads = began_in(folder, config.model.computes_in, model.config) if team.leads else (torch.float32, "")
-    dtype, why = await team.lead(leads)
+    found = began_in(folder, config.model.computes_in, model.config) if team.leads else (torch.float32, "")
+    dtype, why = await team.lead(found)
     if team.leads:
         print(f"Precision: {why}.")
     weights = Weights(model, dtype, config.train.lora, reference=bool(config.train.kl_coefficient), seed=config.seed)

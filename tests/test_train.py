@@ -10,6 +10,8 @@ from slim_rl.core.errors import UserError
 from slim_rl.engines.model import load_model
 from slim_rl.rollout.shards import read_episodes
 from slim_rl.training.checkpoint import save_model
+from stages.analyze import training_time
+from stages.dependencies import parameters_of_the_run
 from tests.settings import merged, miniature
 
 LAST = Path("reports/training/metrics.json")
@@ -94,3 +96,6 @@ def test_a_run_that_diverges_stops_in_a_sentence_and_goes_on_with_a_smaller_rate
     assert {path.name: path.read_bytes() for path in published.rglob("step-00000/**/*.parquet")} == played
     assert sorted({episode.step for episode in read_episodes(published)}) == [0, 1, 2, 3]
     assert all(weight.isfinite().all() for weight in load_model("models/trained")[0].parameters())
+    assert training_time(parameters_of_the_run()).endswith(
+        "Steps 1 to 2 were trained at the learning rate 10, which diverged later."
+    )

@@ -83,6 +83,8 @@ def _move(source: Path, folder: Path) -> int:
             place = folder / path.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             path.rename(place)
+    if (source / PRECISION).exists():
+        (source / PRECISION).rename(folder / PRECISION)
     (source / "state.pt").rename(folder / "state.pt")
     return last
 
@@ -93,7 +95,8 @@ def _steps(folder: Path) -> list[tuple[Path, int]]:
 
 
 def began_in(folder: Path, precision: str, kind: PreTrainedConfig) -> tuple[torch.dtype, str]:
-    """As `choose`. What `auto` took is kept in `folder`, so that a training computes as it began wherever it goes on."""
+    """As `choose`, for a training in `folder`. What `auto` took is kept there, so it computes as it began wherever it goes
+    on."""
     kept = folder / PRECISION
     if precision == "auto" and kept.exists():
         name = kept.read_text()

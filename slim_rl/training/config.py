@@ -97,6 +97,7 @@ class TrainConfig(Section):
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base model. With 0 no reference model is kept in memory."""
     kl_estimator: Literal["k2", "k3"] = "k3"
+    """As a loss, `k3` (GRPO) has the gradient of KL(base, policy), `k2` that of KL(policy, base)."""
     averaging_decay: float = Field(0.0, ge=0, lt=1)
     """EMA decay of the weights; 0 disables. When on, the EMA is the trained model. Stabilises self-play."""
     average_over: Literal["tokens", "episodes"] = "episodes"
@@ -143,6 +144,10 @@ class TrainConfig(Section):
                 "than group, and train.filters without reward_varies"
             )
         return self
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0. It rises over the first `warmup_steps`."""
+        return self.learning_rate * min(1.0, (step + 1) / max(self.warmup_steps, 1))
 
 
 TINKER = "the Tinker API"

@@ -171,7 +171,7 @@ class Trainer:
             **benchmarked,
         }
         trained = sequences(config, groups, run.estimator) if groups else []
-        rate = config.learning_rate * min(1.0, (run.step + 1) / max(config.warmup_steps, 1))
+        rate = config.rate(run.step)
         metrics |= {"learning_rate": rate, **await self.backend.update(trained, rate)}
         traces = [trace for group in played for episode in group for trace in episode.traces.values()]
         metrics |= {

@@ -13,7 +13,7 @@ from slim_rl.core.errors import Diverged, UserError
 from slim_rl.engines.model import checkpoint_folder, load_model
 from slim_rl.runtime.files import write_text
 from slim_rl.training.backend import LocalBackend
-from slim_rl.training.checkpoint import after_divergence, load_state, save_model, save_state
+from slim_rl.training.checkpoint import PRECISION, after_divergence, load_state, save_model, save_state
 from slim_rl.training.config import TrainConfig
 from slim_rl.training.weights import Weights
 
@@ -65,6 +65,7 @@ def train(folder, learning_rate, key="game", diverges=False):
         async with after_divergence(folder, key, learning_rate):
             state = load_state(folder / "state.pt") or {"run": {"step": 0}}
             if diverges:
+                write_text(folder / PRECISION, "bf16")
                 save_state(folder / "state.pt", {"run": {"step": 2}, "weights": torch.ones(SIZE)})
                 for step in range(4):
                     write_text(folder / f"rollouts/step-{step:05d}/0.parquet", f"played at {learning_rate}")
@@ -88,6 +89,7 @@ def test_only_a_smaller_learning_rate_goes_on_from_what_diverged_and_says_so(div
     said = "goes on from step 2, which was trained at the learning rate 1.0"
     assert (said in capsys.readouterr().out) == bool(begins)
     assert (diverged / "state.pt").exists() != bool(begins)
+    assert (diverged.with_name("other") / PRECISION).exists() == bool(begins)
 
 
 def test_what_the_smaller_learning_rate_had_played_from_other_weights_goes(diverged):

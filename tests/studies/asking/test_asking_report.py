@@ -135,6 +135,15 @@ def test_a_base_model_whose_own_card_cannot_be_read_has_no_known_licence(tmp_pat
     assert "\nlicense: " not in own and "; its licence holds for this model, too" in own
 
 
+def test_a_gguf_file_that_this_environment_cannot_read_has_no_known_licence(tmp_path, monkeypatch):
+    """As after `make` has made `.venv` anew, without the extra `gguf`."""
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    for name in ("mine.gguf", "gone.gguf"):
+        (tmp_path / "mine.gguf").touch()
+        own = model_card(Config(model={"base": str(tmp_path / name)}, games=GAMES), {}, "")
+        assert f"{name}; its licence holds" in own and "\nbase_model: " not in own, "a file is no model of the hub"
+
+
 def test_everything_is_there_as_a_table_and_a_figure_for_print(run):
     curves = pd.read_csv(run / "reports/data/training.csv")
     assert list(curves["step"]) == list(range(5))
