@@ -232,7 +232,7 @@ class Batches:
             if idle == MAX_ROUNDS:
                 episodes = [episode for group in played for episode in group]
                 if all(episode.status == "failed" for episode in episodes):
-                    raise UserError(f"All episodes of {self._game} failed, the last with: {episodes[-1].error}")
+                    raise UserError(f"All episodes of {self._game} in the last round failed: {episodes[-1].error}")
                 raise UserError(f"The filter kept no group of {MAX_ROUNDS} rounds of {self._game}.")
         self.step += 1
         cut = self._size if self._order == "oldest" else len(self.buffer) - self._size

@@ -39,7 +39,8 @@ def main() -> None:
     ]
     if not every_run:
         raise UserError(
-            "The commit that is checked out has no finished experiments; `make seeds` and `make controls` run some."
+            "The commit that is checked out has no finished experiments; `slim-rl run --experiment NAME` runs one, "
+            "`make seeds` and `make controls` several."
         )
     groups = grouped(every_run, compared)
     write_text(REPORTS / "comparison.html", render(groups, REPORTS / "comparison"))
